@@ -1,0 +1,237 @@
+"""Tables of recorded rows, in memory or in a directory: written once, resumable, refused when stale."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitpoint.errors import CacheError
+
+WINDOW_BYTES = 64 * 2**20
+FORMAT = 1
+
+
+class Column(Protocol):
+    """Rows of one quantity, readable in slices."""
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Rows from `start` to `stop` as a tensor of their own."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryColumn:
+    """A column in memory."""
+
+    values: Tensor
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Rows from `start` to `stop`, a view."""
+        return self.values[start:stop]
+
+
+@dataclass(frozen=True)
+class DiskColumn:
+    """A column in a raw binary file, mapped into memory for each read, so that pages are given back at once."""
+
+    path: Path
+    width: int
+    dtype: str
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Rows from `start` to `stop`, copied."""
+        offset = start * self.width * np.dtype(self.dtype).itemsize
+        mapped = np.memmap(self.path, self.dtype, "r", offset, (stop - start, self.width))
+        return torch.from_numpy(np.array(mapped))
+
+
+@dataclass
+class Table:
+    """Rows for training: columns of equal length.
+
+    Attributes:
+        columns: by name.
+        rows: number of rows.
+        window: rows that are held in memory at a time.
+    """
+
+    columns: dict[str, Column]
+    rows: int
+    window: int
+
+    @staticmethod
+    def in_memory(values: Mapping[str, Tensor]) -> Table:
+        """A table of tensors; one window holds everything."""
+        rows = len(next(iter(values.values())))
+        return Table({name: MemoryColumn(value) for name, value in values.items()}, rows, max(rows, 1))
+
+    def width(self, name: str) -> int:
+        """Width of a column."""
+        return self.columns[name].read(0, 1).shape[1]
+
+    def attach(self, name: str, values: Tensor) -> None:
+        """Add a column that is kept in memory."""
+        self.columns[name] = MemoryColumn(values)
+
+    def slices(self, rows: int = 65_536) -> Iterator[dict[str, Tensor]]:
+        """All rows in order, a bounded number at a time."""
+        for start in range(0, self.rows, rows):
+            yield self._read(start, start + rows)
+
+    def windows(self, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
+        """All rows in windows as large as may be held in memory, in random order of windows."""
+        starts = torch.arange(0, self.rows, self.window)
+        for start in starts[torch.randperm(len(starts), generator=generator)].tolist():
+            yield self._read(start, start + self.window)
+
+    def _read(self, start: int, stop: int) -> dict[str, Tensor]:
+        return {name: column.read(start, min(stop, self.rows)) for name, column in self.columns.items()}
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Fingerprint of shapes, types and contents."""
+    state = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        flat = tensor.detach().cpu().contiguous()
+        state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
+        if flat.numel():
+            state.update(flat.reshape(-1).view(torch.uint8).numpy())
+    return state.hexdigest()
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Fingerprint of a model's parameters and buffers, with their names."""
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    names = hashlib.blake2b("\n".join(sorted(state)).encode(), digest_size=4).hexdigest()
+    return names + digest(state[name] for name in sorted(state))
+
+
+@dataclass
+class DiskTable:
+    """A directory that takes recorded batches and becomes a `Table`.
+
+    A journal holds one line for each batch that is safely written: its number of rows and the fingerprint of its
+    inputs. A later run skips these batches without running the model, and refuses the directory when the model,
+    the settings or the data are others.
+
+    Attributes:
+        directory: where the files are.
+        identity: what the rows depend on; must be the same for every run that uses the directory.
+        meta: facts found on the first batch (columns, layer, layout), None before it.
+    """
+
+    directory: Path
+    identity: dict[str, Any]
+    meta: dict[str, Any] | None = None
+    journal: list[dict[str, Any]] = field(default_factory=list)
+    position: int = 0
+
+    @staticmethod
+    def open(directory: Path, identity: dict[str, Any]) -> DiskTable:
+        """Open or create `directory`; a CacheError says how it differs from `identity`."""
+        table = DiskTable(directory, identity)
+        directory.mkdir(parents=True, exist_ok=True)
+        if not table._meta_path.exists():
+            return table
+        try:
+            saved = json.loads(table._meta_path.read_text())
+            found, table.meta = saved["identity"], saved["meta"]
+            if saved["format"] != FORMAT:
+                raise CacheError(f"Expected a feature cache of format {FORMAT} in {directory}, but got {saved['format']}.")
+            table.journal = _read_journal(table._journal_path)
+        except (ValueError, KeyError, OSError) as error:
+            if isinstance(error, CacheError):
+                raise
+            raise CacheError(f"Expected a feature cache in {directory}, but it is damaged; delete it.") from error
+        changed = sorted(key for key in identity if found.get(key) != identity[key])
+        if changed:
+            raise CacheError(
+                f"Expected a feature cache of the same {' and '.join(changed)}, but {directory} was recorded with "
+                "another; delete it or name another directory."
+            )
+        table._drop_unfinished()
+        return table
+
+    @property
+    def _meta_path(self) -> Path:
+        return self.directory / "meta.json"
+
+    @property
+    def _journal_path(self) -> Path:
+        return self.directory / "journal.jsonl"
+
+    def start(self, meta: dict[str, Any]) -> None:
+        """Write down what the first batch showed; `meta["columns"]` maps names to (width, dtype)."""
+        self.meta = meta
+        text = json.dumps({"format": FORMAT, "identity": self.identity, "meta": meta})
+        temporary = self._meta_path.with_suffix(".tmp")
+        temporary.write_text(text)
+        os.replace(temporary, self._meta_path)
+
+    def holds(self, fingerprint: str) -> bool:
+        """Whether the next batch is already written; moves on to the batch after it."""
+        position, self.position = self.position, self.position + 1
+        if position >= len(self.journal):
+            return False
+        if self.journal[position]["digest"] != fingerprint:
+            raise CacheError(
+                f"Expected the data that {self.directory} was recorded from, but batch {position} differs (shuffled, "
+                "augmented or other data?); pass the data in the same order, or delete the cache."
+            )
+        return True
+
+    def append(self, columns: dict[str, Tensor], fingerprint: str) -> None:
+        """Write the rows of one batch, then its line in the journal."""
+        for name, values in columns.items():
+            with open(self.directory / f"{name}.bin", "ab") as file:
+                file.write(values.cpu().contiguous().numpy().tobytes())
+        entry = {"rows": len(next(iter(columns.values()))), "digest": fingerprint}
+        with open(self._journal_path, "a") as file:
+            file.write(json.dumps(entry) + "\n")
+        self.journal.append(entry)
+
+    def finish(self) -> Table:
+        """The table, once every batch has been seen."""
+        if self.position < len(self.journal):
+            raise CacheError(
+                f"Expected {len(self.journal)} batches as recorded in {self.directory}, but the data ended after "
+                f"{self.position}; pass the same data or delete the cache."
+            )
+        columns = self._columns()
+        row_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns.values())
+        window = max(1024, WINDOW_BYTES // max(row_bytes, 1))
+        return Table(dict(columns), sum(entry["rows"] for entry in self.journal), window)
+
+    def _columns(self) -> dict[str, DiskColumn]:
+        described = {} if self.meta is None else self.meta["columns"]
+        return {
+            name: DiskColumn(self.directory / f"{name}.bin", int(width), str(dtype))
+            for name, (width, dtype) in described.items()
+        }
+
+    def _drop_unfinished(self) -> None:
+        """Cut the files back to what the journal vouches for, after a run that was killed while writing."""
+        rows = sum(entry["rows"] for entry in self.journal)
+        for column in self._columns().values():
+            wanted = rows * column.width * np.dtype(column.dtype).itemsize
+            size = column.path.stat().st_size if column.path.exists() else 0
+            if size < wanted:
+                raise CacheError(f"Expected {wanted} bytes in {column.path}, but got {size}; delete the cache.")
+            if size > wanted:
+                os.truncate(column.path, wanted)
+        self._journal_path.write_text("".join(json.dumps(entry) + "\n" for entry in self.journal))
+
+
+def _read_journal(path: Path) -> list[dict[str, Any]]:
+    """Complete lines of the journal; a last line that was cut short by a kill does not count."""
+    lines = path.read_text().split("\n") if path.exists() else []
+    return [json.loads(line) for line in lines[:-1]]

@@ -1,0 +1,121 @@
+"""How features and outputs of any shape become rows: vectors, maps (N, C, H, W) and sequences (N, T, C).
+
+Canonical form: ``(N, C)`` for one set of numbers per row, ``(N, C, P)`` for P positions. Heads see nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from splitpoint.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the channels are, decided once on the first batch.
+
+    Attributes:
+        last: for every feature tensor, whether its channels are on the last axis (else on the second).
+        dense: whether the output has positions of its own, so that heads are evaluated at each of them; if not,
+            positions of the features are averaged away.
+        axis: axis of the output's channels, 1 or -1; None where the output has positions but no channel axis.
+    """
+
+    last: tuple[bool, ...]
+    dense: bool
+    axis: int | None
+
+    @staticmethod
+    def infer(features: Sequence[Tensor], last: Sequence[bool], output: Tensor, squeezable: bool) -> Layout:
+        """Read the layout off the first batch.
+
+        Args:
+            features: feature tensors of the batch.
+            last: for each, whether its channels are on the last axis.
+            output: the model's output.
+            squeezable: whether an output channel axis of size 1 may be missing (regression, one logit).
+        """
+        spatial = [_positions(f, at_end) for f, at_end in zip(features, last, strict=True)]
+        axis = -1 if last[0] else 1
+        if output.dim() > 2 and all(len(shape) == output.dim() - 2 for shape in spatial):
+            return Layout(tuple(last), True, axis)
+        if squeezable and output.dim() > 1 and all(shape == tuple(output.shape[1:]) for shape in spatial):
+            return Layout(tuple(last), True, None)
+        return Layout(tuple(last), False, 1)
+
+    def features(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Canonical float32 features: (N, C), or (N, C, P) at the feature resolution when dense.
+
+        Several dense tensors are brought to the resolution of the largest one before they are joined.
+        """
+        parts = [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
+        if not self.dense:
+            return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
+        if len(parts) > 1:
+            largest = max((tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel())
+            parts = [_resized(part, largest) for part in parts]
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    def output(self, output: Tensor) -> Tensor:
+        """Canonical output: (N, D), or (N, D, P) when dense; an output (N,) has D = 1."""
+        if not self.dense:
+            return output.reshape(len(output), -1)
+        return (output.unsqueeze(1) if self.axis is None else output.movedim(self.axis, 1)).flatten(2)
+
+    def heads(self, values: Tensor, output: Tensor) -> Tensor:
+        """Head outputs (N, M, *feature positions) resized to the output's positions, as (N, M, P)."""
+        if not self.dense:
+            return values
+        shape = self._positions_of(output)
+        return (values if tuple(values.shape[2:]) == shape else _resized(values, shape)).flatten(2)
+
+    def restore(self, values: Tensor, like: Tensor) -> Tensor:
+        """Canonical (N, D) or (N, D, P) values in the shape of the output `like`."""
+        if not self.dense:
+            return values.reshape(like.shape)
+        shaped = values.unflatten(2, self._positions_of(like))
+        return shaped.squeeze(1) if self.axis is None else shaped.movedim(1, self.axis)
+
+    def restore_classes(self, values: Tensor, like: Tensor) -> Tensor:
+        """Canonical (N, K) or (N, K, P) class values with the class axis where `like` has its channels."""
+        if not self.dense:
+            return values
+        return values.unflatten(2, self._positions_of(like)).movedim(1, self.axis or 1)
+
+    def restore_scores(self, values: Tensor, like: Tensor) -> Tensor:
+        """Per-position values (N,) or (N, P) in the shape of the output without its channel axis."""
+        return values.unflatten(1, self._positions_of(like)) if self.dense else values
+
+    def _positions_of(self, output: Tensor) -> tuple[int, ...]:
+        if self.axis is None:
+            return tuple(output.shape[1:])
+        return _positions(output, self.axis == -1)
+
+    def nearest(self, features: Tensor, output: Tensor) -> Tensor:
+        """Features (N, C, *positions) at every output position by nearest neighbour, as (N, C, P)."""
+        shape = self._positions_of(output)
+        if tuple(features.shape[2:]) == shape:
+            return features.flatten(2)
+        flat = torch.arange(features[0, 0].numel(), device=features.device).reshape(features.shape[2:])
+        index = F.interpolate(flat[None, None].double(), shape, mode="nearest-exact").long().flatten()
+        return features.flatten(2)[:, :, index]
+
+
+def _positions(tensor: Tensor, last: bool) -> tuple[int, ...]:
+    return tuple(tensor.shape[1:-1] if last else tensor.shape[2:])
+
+
+def _channels_second(tensor: Tensor, last: bool) -> Tensor:
+    return tensor.movedim(-1, 1) if last and tensor.dim() > 2 else tensor
+
+
+def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}.get(len(shape))
+    if mode is None:
+        raise ShapeError(f"Expected maps with one to three positions axes to resize, but got {len(shape)}.")
+    return F.interpolate(tensor, shape, mode=mode, align_corners=False)

@@ -1,0 +1,206 @@
+"""What every method has in common: frozen settings that `fit`, and the predictor that `fit` returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.batches import Data, unlabelled
+from splitpoint.calibration import reference
+from splitpoint.errors import DataError, SettingsError
+from splitpoint.features import LayerSpec, Tap
+from splitpoint.layout import Layout
+from splitpoint.prediction import Prediction, Reference, concatenate
+from splitpoint.recording import Recording, Source, bar, record
+from splitpoint.training import Training
+
+P = TypeVar("P", bound=Prediction)
+Self = TypeVar("Self", bound="Predictor[Any]")
+
+
+class Predictor(nn.Module, ABC, Generic[P]):
+    """A base model with fitted heads: call it with the model's own arguments to get a `Prediction`.
+
+    It is a module in eval mode and stays so. The base model is a part of it and moves with it, but is not changed.
+
+    Attributes:
+        method: the settings it was fitted with.
+        base: the base model.
+        tap: where the features are read, and why there.
+        layout: how the model's output is shaped.
+        inputs: number of positional arguments of the model.
+    """
+
+    quantiles: Tensor | None
+    threshold: Tensor | None
+
+    def __init__(self, method: Method, tap: Tap, layout: Layout, inputs: int) -> None:
+        super().__init__()
+        self.method, self.tap, self.layout, self.inputs = method, tap, layout, inputs
+        self.base = tap.model
+        self.register_buffer("quantiles", None)
+        self.register_buffer("threshold", None)
+        self.training = False
+
+    @abstractmethod
+    def _predict(self, features: Tensor, output: Tensor) -> P:
+        """Prediction from canonical features and the model's output tensor."""
+
+    @abstractmethod
+    def _channels(self, score: Tensor) -> tuple[int, ...]:
+        """Shape of a threshold that broadcasts against the rows of `score`: a size above 1 for its own threshold."""
+
+    @property
+    def layer(self) -> str:
+        """Where the features come from."""
+        return self.tap.label
+
+    def forward(self, *args: Any, **kwargs: Any) -> P:
+        """Run the base model once and return the prediction for these inputs."""
+        with torch.no_grad():
+            output, features = self.tap(*args, **kwargs)
+            return self._predict(self.layout.features(features), output)
+
+    def train(self: Self, mode: bool = True) -> Self:  # noqa: ARG002
+        """Does nothing: a fitted predictor is always in eval mode, and the base model keeps its own."""
+        return self
+
+    def predict(self, data: Data, progress: bool = False) -> P:
+        """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
+        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
+        moved = (batch.to(self.base) for batch in bar(batches, "predicting", progress))
+        parts = [self(*batch.args, **batch.kwargs).to("cpu") for batch in moved]
+        if not parts:
+            raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
+        return concatenate(parts)
+
+    def set_threshold(self: Self, data: Data, quantile: float = 0.95, progress: bool = False) -> Self:
+        """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
+
+        Afterwards every prediction has `flagged` and `percentile`. The data should be held out from training.
+        Outputs with several channels get a threshold each, since their scores have units of their own.
+        """
+        score = self.predict(data, progress).epistemic
+        found = reference(score, self._channels(score), quantile)
+        device = next(self._own_tensors()).device
+        self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
+        return self
+
+    @property
+    def reference(self) -> Reference | None:
+        """The in-distribution reference that `set_threshold` made."""
+        if self.quantiles is None or self.threshold is None:
+            return None
+        return Reference(self.quantiles, self.threshold)
+
+    def _own_tensors(self) -> Any:
+        return (tensor for name, tensor in self.state_dict().items() if not name.startswith("base."))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
+        from splitpoint.storage import save
+
+        save(self, Path(path))
+
+    def extra_repr(self) -> str:
+        """Shown by ``print(uq)``: the layer and why it was chosen."""
+        return f"layer={self.layer!r}  # {self.tap.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Settings that all split-point methods share.
+
+    Attributes:
+        layer: where the features are read: None for the input of the last Linear or Conv that produces the output
+            (checked and reported), a name, a module, a list of them, or a callable on the model's own arguments.
+        output_key: which entry of the model's output is the prediction, where it has several.
+        cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
+        rows_per_call: rows that go through the model at a time when the data do not come in batches.
+        positions: most positions used of one map or sequence when the heads are trained.
+        width: units of a hidden layer; None as many as features, at most 1024.
+        epochs: most passes over the recorded rows.
+        learning_rate: of the heads' optimiser.
+        batch_size: rows of a step; None chooses by the number of rows.
+        weight_decay: of the heads' optimiser.
+        held_back: share of the rows kept aside for early stopping; 0 switches it off.
+        patience: epochs without improvement before stopping.
+    """
+
+    layer: LayerSpec = None
+    output_key: str | int | None = None
+    cache: str | os.PathLike[str] = "ram"
+    rows_per_call: int = 256
+    positions: int = 256
+    width: int | None = 64
+    epochs: int = 50
+    learning_rate: float = 1e-3
+    batch_size: int | None = None
+    weight_decay: float = 0.0
+    held_back: float = 0.1
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_call", "positions", "width"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingsError(f"Expected {name} >= 1, but got {value}.")
+        self._training()
+
+    def _training(self) -> Training:
+        names = [f.name for f in dataclasses.fields(Training)]
+        return Training(**{name: getattr(self, name) for name in names if hasattr(self, name)})
+
+    def _hidden(self, features: int) -> int:
+        return self.width or min(features, 1024)
+
+    @abstractmethod
+    def _source(self) -> Source:
+        """How rows are read for this method."""
+
+    @abstractmethod
+    def fit_many(
+        self,
+        models: Sequence[nn.Module],
+        data: Sequence[Data],
+        *,
+        calibration: Sequence[Data] | None = None,
+        seeds: Sequence[int] | None = None,
+        progress: bool = True,
+    ) -> Sequence[Predictor[Any]]:
+        """Fit several models at once, their heads trained as one stack; each ends up as it would alone."""
+
+    def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
+        if not isinstance(model, nn.Module):
+            raise SettingsError(f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}.")
+        cache = None if self.cache == "ram" else Path(self.cache) / part
+        return record(model, data, self._source(), cache=cache, label=part.split("/")[-1], progress=progress)
+
+    def _record_many(
+        self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
+    ) -> list[Recording]:
+        if len(models) != len(data):
+            raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
+        many = len(models) > 1
+        pairs = enumerate(zip(models, data, strict=True))
+        found = [self._record(m, d, f"{i}/{part}" if many else part, progress) for i, (m, d) in pairs]
+        shapes = {(r.table.width("features"), r.layout) for r in found}
+        if len(shapes) > 1:
+            raise SettingsError(
+                "Expected models with equal feature widths and outputs to fit as one stack, but got "
+                f"{sorted(width for width, _ in shapes)}; fit them one by one."
+            )
+        return found
+
+
+def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:
+    """A generator for each seed, apart from the global state."""
+    return [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -1,0 +1,172 @@
+"""What every method returns and everything downstream reads: two frozen prediction types.
+
+Rows are the first axis of every tensor field. Scores grow with uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from splitpoint.errors import SettingsError
+
+P = TypeVar("P", bound="Prediction")
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """In-distribution quantiles of the epistemic score, and the threshold above which a score is flagged.
+
+    Attributes:
+        quantiles: (*S, G) ascending quantiles on an even grid from 0 to 1, where the channel shape S broadcasts
+            against the rows of the score: () for one reference in all, (D,) for D outputs, (D, 1, 1) for maps.
+        threshold: (*S) scores above this are flagged.
+    """
+
+    quantiles: Tensor
+    threshold: Tensor
+
+    def flagged(self, score: Tensor) -> Tensor:
+        """True above the threshold, and for NaN: a score that is not a number deserves no trust."""
+        return ~(score <= self.threshold.to(score))
+
+    def percentile(self, score: Tensor) -> Tensor:
+        """Share of in-distribution scores below `score`, in percent (0 to 100); NaN stays NaN."""
+        shape = self.threshold.shape
+        order = channel_order(shape, score.dim())
+        moved = score.permute(order)
+        flat = moved.reshape(shape.numel(), -1)
+        grid = self.quantiles.to(score).reshape(shape.numel(), -1).contiguous()
+        last = grid.shape[1] - 1
+        high = torch.searchsorted(grid, flat.contiguous(), right=True).clamp(1, last)
+        below, above = grid.gather(1, high - 1), grid.gather(1, high)
+        part = ((flat - below) / (above - below).clamp(min=torch.finfo(flat.dtype).tiny)).clamp(0, 1)
+        percent = torch.where(flat.isnan(), flat, 100 * (high - 1 + part) / last)
+        return percent.reshape(moved.shape).permute([order.index(axis) for axis in range(score.dim())])
+
+
+def channel_order(shape: Sequence[int], dims: int) -> list[int]:
+    """Axes of a score of `dims` axes with those first that have a reference of their own in the channel shape."""
+    own = [axis for axis, size in enumerate(shape, 1) if size > 1]
+    return own + [axis for axis in range(dims) if axis not in own]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Fields that regression and classification share; see the two subclasses.
+
+    Attributes:
+        aleatoric: noise that no better model would remove.
+        epistemic: how little the model should be trusted here (SDS for the split-point methods).
+        total: the score to rank errors with.
+        reference: in-distribution reference set by ``set_threshold``, or None.
+    """
+
+    aleatoric: Tensor
+    epistemic: Tensor
+    total: Tensor
+    reference: Reference | None
+
+    @property
+    def flagged(self) -> Tensor:
+        """True where the epistemic score exceeds the threshold (or is NaN): out of distribution, abstain."""
+        return self._reference().flagged(self.epistemic)
+
+    @property
+    def percentile(self) -> Tensor:
+        """In-distribution percentile (0 to 100) of the epistemic score."""
+        return self._reference().percentile(self.epistemic)
+
+    def _reference(self) -> Reference:
+        if self.reference is None:
+            raise SettingsError(
+                "Expected a threshold, but none was set; call uq.set_threshold(in_distribution_data) first."
+            )
+        return self.reference
+
+    def __len__(self) -> int:
+        return len(self.epistemic)
+
+    def __getitem__(self: P, rows: slice | Tensor | Sequence[int]) -> P:
+        """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask)."""
+        return self._map(lambda tensor: tensor[rows])
+
+    def to(self: P, device: torch.device | str) -> P:
+        """The same prediction with every tensor on `device`."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self: P, function: object) -> P:
+        assert callable(function)
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: function(v) for k, v in tensors.items() if isinstance(v, Tensor)})
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionPrediction(Prediction):
+    """Prediction of a regression method; every tensor but `lowers` and `uppers` has the shape of the target.
+
+    Attributes:
+        mean: the base model's own output.
+        levels: fitted confidence levels, ascending.
+        lowers: (..., L) lower bounds, one for each level; `uppers` likewise.
+        uppers: (..., L) upper bounds.
+        aleatoric: width of the uncalibrated interval at the highest level.
+        mar: total mean absolute residual, None for methods without MARs; `mar_up` and `mar_down` likewise.
+    """
+
+    mean: Tensor
+    levels: tuple[float, ...]
+    lowers: Tensor
+    uppers: Tensor
+    mar: Tensor | None = None
+    mar_up: Tensor | None = None
+    mar_down: Tensor | None = None
+
+    @property
+    def lower(self) -> Tensor:
+        """Lower bound at the highest fitted level."""
+        return self.lowers[..., -1]
+
+    @property
+    def upper(self) -> Tensor:
+        """Upper bound at the highest fitted level."""
+        return self.uppers[..., -1]
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """``(lower, upper)`` at one of the fitted levels."""
+        for index, fitted in enumerate(self.levels):
+            if abs(fitted - level) < 1e-9:
+                return self.lowers[..., index], self.uppers[..., index]
+        raise SettingsError(
+            f"Expected one of the fitted confidence levels {self.levels}, but got {level}; "
+            f"fit with confidence_level={tuple(sorted({*self.levels, level}))} to have it."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationPrediction(Prediction):
+    """Prediction of a classification method.
+
+    Attributes:
+        probs: calibrated class probabilities, classes on the axis where the model has them; they sum to 1.
+        base_probs: the base model's own probabilities.
+        aleatoric: entropy of `probs`, without the class axis; `epistemic`, `total` and `label` alike.
+        label: most probable class of `probs`.
+        mar: total mean absolute residual of every class, None for methods without MARs.
+    """
+
+    probs: Tensor
+    base_probs: Tensor
+    label: Tensor
+    mar: Tensor | None = None
+
+
+def concatenate(parts: Sequence[P]) -> P:
+    """One prediction out of several, in order."""
+    first = parts[0]
+    names = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
+    return replace(first, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
