@@ -1,3 +1,45 @@
-"""Post-hoc split-point uncertainty for trained PyTorch models."""
+"""Post-hoc split-point uncertainty for trained PyTorch models.
 
-from splitpoint.regression import SplitPointRegressor
+Attach it after training and leave the network untouched: one forward pass then returns the prediction, an
+asymmetric interval or calibrated class probabilities, and a score that rises where the model should not be trusted.
+"""
+
+from splitpoint import consistency, losses, metrics
+from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
+from splitpoint.errors import (
+    CacheError,
+    DataError,
+    LayerError,
+    SettingsError,
+    ShapeError,
+    SplitPointError,
+    StorageError,
+)
+from splitpoint.inspection import layers
+from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
+from splitpoint.regression import RegressionPredictor, SplitPointRegressor
+from splitpoint.storage import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CacheError",
+    "ClassificationPrediction",
+    "ClassificationPredictor",
+    "DataError",
+    "LayerError",
+    "RegressionPrediction",
+    "RegressionPredictor",
+    "SettingsError",
+    "ShapeError",
+    "SplitPointClassifier",
+    "SplitPointError",
+    "SplitPointRegressor",
+    "StorageError",
+    "__version__",
+    "consistency",
+    "layers",
+    "load",
+    "losses",
+    "metrics",
+]

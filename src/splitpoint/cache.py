@@ -82,6 +82,10 @@ class Table:
         """Add a column that is kept in memory."""
         self.columns[name] = MemoryColumn(values)
 
+    def whole(self) -> dict[str, Tensor]:
+        """All rows at once."""
+        return self._read(0, self.rows)
+
     def slices(self, rows: int = 65_536) -> Iterator[dict[str, Tensor]]:
         """All rows in order, a bounded number at a time."""
         for start in range(0, self.rows, rows):
@@ -146,12 +150,16 @@ class DiskTable:
             saved = json.loads(table._meta_path.read_text())
             found, table.meta = saved["identity"], saved["meta"]
             if saved["format"] != FORMAT:
-                raise CacheError(f"Expected a feature cache of format {FORMAT} in {directory}, but got {saved['format']}.")
+                raise CacheError(
+                    f"Expected a feature cache of format {FORMAT} in {directory}, but got {saved['format']}."
+                )
             table.journal = _read_journal(table._journal_path)
         except (ValueError, KeyError, OSError) as error:
             if isinstance(error, CacheError):
                 raise
-            raise CacheError(f"Expected a feature cache in {directory}, but it is damaged; delete it.") from error
+            raise CacheError(
+                f"Expected a feature cache in {directory}, but it is damaged; delete it."
+            ) from error
         changed = sorted(key for key in identity if found.get(key) != identity[key])
         if changed:
             raise CacheError(
@@ -225,7 +233,9 @@ class DiskTable:
             wanted = rows * column.width * np.dtype(column.dtype).itemsize
             size = column.path.stat().st_size if column.path.exists() else 0
             if size < wanted:
-                raise CacheError(f"Expected {wanted} bytes in {column.path}, but got {size}; delete the cache.")
+                raise CacheError(
+                    f"Expected {wanted} bytes in {column.path}, but got {size}; delete the cache."
+                )
             if size > wanted:
                 os.truncate(column.path, wanted)
         self._journal_path.write_text("".join(json.dumps(entry) + "\n" for entry in self.journal))

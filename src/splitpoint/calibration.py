@@ -96,7 +96,9 @@ def reference(score: Tensor, shape: tuple[int, ...], quantile: float) -> Referen
     if not 0 < quantile < 1:
         raise SettingsError(f"Expected a quantile in (0, 1), but got {quantile}.")
     if not torch.isfinite(score).all():
-        raise DataError("Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data.")
+        raise DataError(
+            "Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data."
+        )
     channels = math.prod(shape)
     ordered = score.permute(channel_order(shape, score.dim())).reshape(channels, -1).sort(1).values
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)

@@ -204,7 +204,9 @@ def open_tap(
         tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
     elif isinstance(layer, Sequence):
         if not layer:
-            raise LayerError("Expected at least one layer, but got an empty list; leave layer=None to choose one.")
+            raise LayerError(
+                "Expected at least one layer, but got an empty list; leave layer=None to choose one."
+            )
         tap = Tap(model, tuple(_name_of(model, part) for part in layer), None, "as asked for", output_key)
     elif callable(layer):
         method = _method_name(model, layer)
@@ -281,7 +283,9 @@ def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[T
     calls = [call for call in log.calls if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
-            return _chosen(model, call, f"its output is the model's output, {tuple(output.shape)}", key, output)
+            return _chosen(
+                model, call, f"its output is the model's output, {tuple(output.shape)}", key, output
+            )
     for call in reversed(calls):
         if _influences(model, call, batch, key, output):
             return _chosen(model, call, "the last layer that the model's output depends on", key, output)

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+CACHE_POSITIONS = 4096
+"""Positions of a map that go through all layers at a time: few enough for the activations to stay in the CPU's cache."""
+
 
 class StackedMlp(nn.Module):
     """E independent multi-layer perceptrons with ReLU between their layers.
@@ -47,6 +50,9 @@ class StackedMlp(nn.Module):
 
     def pointwise(self, x: Tensor) -> Tensor:
         """(N, inputs) or (N, inputs, P) -> the same with outputs, for a stack of one."""
+        if x.dim() == 3 and x.shape[2] > CACHE_POSITIONS:
+            parts = [[self.pointwise(part[None]) for part in row.split(CACHE_POSITIONS, 1)] for row in x]
+            return torch.cat([torch.cat(row, 2) for row in parts])
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = x.relu_() if layer else x
             if x.dim() == 2:
@@ -76,7 +82,10 @@ class Heads(nn.Module):
 
     @staticmethod
     def random(
-        center: Tensor, spread: Tensor, sizes: Mapping[str, Sequence[int]], generators: Sequence[torch.Generator]
+        center: Tensor,
+        spread: Tensor,
+        sizes: Mapping[str, Sequence[int]],
+        generators: Sequence[torch.Generator],
     ) -> Heads:
         """Random trunks; `sizes` are those of their hidden layers and output."""
         inputs = center.shape[-1]
@@ -84,23 +93,29 @@ class Heads(nn.Module):
         return Heads(center, spread, trunks)
 
     @staticmethod
-    def from_state(state: Mapping[str, Tensor]) -> Heads:
-        """Heads with exactly the tensors of another one's ``state_dict()``."""
-        names = {key.split(".")[1]: None for key in state if key.startswith("trunks.")}
+    def from_state(state: Mapping[str, Tensor], prefix: str = "") -> Heads:
+        """Heads with exactly the tensors of another one's ``state_dict()``, whose names begin with `prefix`."""
+        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        names = {key.split(".")[1]: None for key in own if key.startswith("trunks.")}
 
         def layers(name: str, kind: str) -> list[Tensor]:
-            count = sum(key.startswith(f"trunks.{name}.{kind}.") for key in state)
-            return [state[f"trunks.{name}.{kind}.{layer}"] for layer in range(count)]
+            count = sum(key.startswith(f"trunks.{name}.{kind}.") for key in own)
+            return [own[f"trunks.{name}.{kind}.{layer}"] for layer in range(count)]
 
         trunks = {name: StackedMlp(layers(name, "weights"), layers(name, "biases")) for name in names}
-        return Heads(state["center"], state["spread"], trunks)
+        return Heads(own["center"], own["spread"], trunks)
 
     def start_at(self, name: str, values: Tensor) -> None:
         """Let a trunk start at the constant outputs ``softplus^-1(values)``, values (E, M) > 0, whatever its input."""
-        trunk = self.trunk(name)
+        self.start_at_zero(name)
         with torch.no_grad():
-            trunk.weights[-1].zero_()
-            trunk.biases[-1].copy_(inverse_softplus(values)[:, None])
+            self.trunk(name).biases[-1].copy_(inverse_softplus(values)[:, None])
+
+    def start_at_zero(self, name: str) -> None:
+        """Let a trunk start at outputs 0, whatever its input."""
+        with torch.no_grad():
+            self.trunk(name).weights[-1].zero_()
+            self.trunk(name).biases[-1].zero_()
 
     def trunk(self, name: str) -> StackedMlp:
         """The network called `name`."""
@@ -124,7 +139,9 @@ class Heads(nn.Module):
 
     def member(self, index: int) -> Heads:
         """A copy that holds one member of the stack."""
-        return Heads.from_state({key: value[index : index + 1].clone() for key, value in self.state_dict().items()})
+        return Heads.from_state(
+            {key: value[index : index + 1].clone() for key, value in self.state_dict().items()}
+        )
 
 
 def inverse_softplus(values: Tensor) -> Tensor:

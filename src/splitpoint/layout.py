@@ -31,20 +31,20 @@ class Layout:
     axis: int | None
 
     @staticmethod
-    def infer(features: Sequence[Tensor], last: Sequence[bool], output: Tensor, squeezable: bool) -> Layout:
+    def infer(features: Sequence[Tensor], last: Sequence[bool], output: Tensor, squeezable: int) -> Layout:
         """Read the layout off the first batch.
 
         Args:
             features: feature tensors of the batch.
             last: for each, whether its channels are on the last axis.
             output: the model's output.
-            squeezable: whether an output channel axis of size 1 may be missing (regression, one logit).
+            squeezable: least number of output axes with which a channel axis of size 1 may be missing.
         """
         spatial = [_positions(f, at_end) for f, at_end in zip(features, last, strict=True)]
         axis = -1 if last[0] else 1
         if output.dim() > 2 and all(len(shape) == output.dim() - 2 for shape in spatial):
             return Layout(tuple(last), True, axis)
-        if squeezable and output.dim() > 1 and all(shape == tuple(output.shape[1:]) for shape in spatial):
+        if output.dim() >= squeezable and all(shape == tuple(output.shape[1:]) for shape in spatial):
             return Layout(tuple(last), True, None)
         return Layout(tuple(last), False, 1)
 
@@ -57,7 +57,9 @@ class Layout:
         if not self.dense:
             return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
         if len(parts) > 1:
-            largest = max((tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel())
+            largest = max(
+                (tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel()
+            )
             parts = [_resized(part, largest) for part in parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -42,12 +42,14 @@ class Predictor(nn.Module, ABC, Generic[P]):
     quantiles: Tensor | None
     threshold: Tensor | None
 
-    def __init__(self, method: Method, tap: Tap, layout: Layout, inputs: int) -> None:
+    def __init__(
+        self, method: Method, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> None:
         super().__init__()
         self.method, self.tap, self.layout, self.inputs = method, tap, layout, inputs
         self.base = tap.model
-        self.register_buffer("quantiles", None)
-        self.register_buffer("threshold", None)
+        self.register_buffer("quantiles", tensors.get("quantiles"))
+        self.register_buffer("threshold", tensors.get("threshold"))
         self.training = False
 
     @abstractmethod
@@ -90,7 +92,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """
         score = self.predict(data, progress).epistemic
         found = reference(score, self._channels(score), quantile)
-        device = next(self._own_tensors()).device
+        device = next(iter(self.own_tensors().values())).device
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
         return self
 
@@ -101,8 +103,18 @@ class Predictor(nn.Module, ABC, Generic[P]):
             return None
         return Reference(self.quantiles, self.threshold)
 
-    def _own_tensors(self) -> Any:
-        return (tensor for name, tensor in self.state_dict().items() if not name.startswith("base."))
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Everything fitted, by name: the state of the predictor without the base model."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("base.")}
+
+    def heads_to(self: Self, device: torch.device) -> Self:
+        """Move everything fitted to `device`; the base model stays where it is."""
+        for name, module in self.named_children():
+            if name != "base":
+                module.to(device)
+        for name, buffer in self.named_buffers(recurse=False):
+            setattr(self, name, buffer.to(device))
+        return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
@@ -110,9 +122,13 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
         save(self, Path(path))
 
-    def extra_repr(self) -> str:
-        """Shown by ``print(uq)``: the layer and why it was chosen."""
-        return f"layer={self.layer!r}  # {self.tap.reason}"
+    def __repr__(self) -> str:
+        """Method, base model, layer and why it was chosen."""
+        fitted = sum(tensor.numel() for tensor in self.own_tensors().values())
+        return (
+            f"{type(self).__name__}(\n  base: {type(self.base).__name__}\n"
+            f"  layer: {self.layer} ({self.tap.reason})\n  fitted: {fitted:,} numbers\n  {self.method}\n)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +142,7 @@ class Method(ABC):
         cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
         rows_per_call: rows that go through the model at a time when the data do not come in batches.
         positions: most positions used of one map or sequence when the heads are trained.
-        width: units of a hidden layer; None as many as features, at most 1024.
+        width: most units of a hidden layer, which has as many as there are features, but at least 16.
         epochs: most passes over the recorded rows.
         learning_rate: of the heads' optimiser.
         batch_size: rows of a step; None chooses by the number of rows.
@@ -140,7 +156,7 @@ class Method(ABC):
     cache: str | os.PathLike[str] = "ram"
     rows_per_call: int = 256
     positions: int = 256
-    width: int | None = 64
+    width: int = 64
     epochs: int = 50
     learning_rate: float = 1e-3
     batch_size: int | None = None
@@ -150,9 +166,8 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for name in ("rows_per_call", "positions", "width"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingsError(f"Expected {name} >= 1, but got {value}.")
+            if getattr(self, name) < 1:
+                raise SettingsError(f"Expected {name} >= 1, but got {getattr(self, name)}.")
         self._training()
 
     def _training(self) -> Training:
@@ -160,7 +175,7 @@ class Method(ABC):
         return Training(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
     def _hidden(self, features: int) -> int:
-        return self.width or min(features, 1024)
+        return min(max(features, 16), self.width)
 
     @abstractmethod
     def _source(self) -> Source:
@@ -180,7 +195,9 @@ class Method(ABC):
 
     def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
         if not isinstance(model, nn.Module):
-            raise SettingsError(f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}.")
+            raise SettingsError(
+                f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}."
+            )
         cache = None if self.cache == "ram" else Path(self.cache) / part
         return record(model, data, self._source(), cache=cache, label=part.split("/")[-1], progress=progress)
 
@@ -188,7 +205,9 @@ class Method(ABC):
         self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
     ) -> list[Recording]:
         if len(models) != len(data):
-            raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
+            raise SettingsError(
+                f"Expected as many data sets as models, but got {len(data)} for {len(models)}."
+            )
         many = len(models) > 1
         pairs = enumerate(zip(models, data, strict=True))
         found = [self._record(m, d, f"{i}/{part}" if many else part, progress) for i, (m, d) in pairs]

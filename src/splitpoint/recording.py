@@ -41,16 +41,18 @@ class Source:
     Attributes:
         layer: see `features.open_tap`.
         output_key: see `features.Tap`.
-        squeezable: whether the output may lack a channel axis of size one.
+        squeezable: least number of axes with which an output may lack a channel axis of size one.
         targets: from (layout, output, target) to `Targets`.
+        kind: what the targets depend on beside the data, for the fingerprint of a cache.
         batch_size: rows per call of the model, for data that do not come in batches.
         positions: most positions kept of one row of a dense output, drawn at random (by the batch's number).
     """
 
     layer: LayerSpec
     output_key: str | int | None
-    squeezable: bool
+    squeezable: int
     targets: Callable[[Layout, Tensor, Tensor], Targets]
+    kind: str
     batch_size: int
     positions: int
 
@@ -105,7 +107,9 @@ def record(
         disk.append(rows, fingerprint)
     if tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
-    table = disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
+    table = (
+        disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
+    )
     return Recording(tap, layout, table, inputs)
 
 
@@ -113,12 +117,16 @@ def _rows(
     layout: Layout, features: list[Tensor], output: Tensor, batch: Batch, source: Source, number: int
 ) -> dict[str, Tensor]:
     if not torch.isfinite(output).all():
-        raise DataError("Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs.")
+        raise DataError(
+            "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
+        )
     assert batch.target is not None
     targets = source.targets(layout, output, batch.target)
     columns = {"features": layout.features(features), **targets.columns}
     if not torch.isfinite(columns["features"]).all():
-        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+        raise DataError(
+            "Expected finite features, but got NaN or inf; check the inputs or choose another layer."
+        )
     if not layout.dense:
         return {name: values[targets.valid].cpu() for name, values in columns.items()}
     columns["features"] = layout.nearest(columns["features"], output)
@@ -143,12 +151,14 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
         "model": model_fingerprint(model),
         "layer": layer,
         "positions": source.positions,
-        "targets": getattr(source.targets, "__qualname__", "targets"),
+        "targets": source.kind,
     }
 
 
 def _meta(tap: Tap, layout: Layout, inputs: int, rows: dict[str, Tensor]) -> dict[str, Any]:
-    columns = {name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()}
+    columns = {
+        name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()
+    }
     return {
         "columns": columns,
         "names": tap.names,

@@ -16,7 +16,7 @@ from splitpoint.calibration import conformal_factor, leverage, moments
 from splitpoint.consistency import Mars, scale_factors, sds
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.features import Tap
-from splitpoint.heads import Heads, inverse_softplus
+from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
 from splitpoint.method import Method, Predictor, generators_for
@@ -56,11 +56,10 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         tap: Tap,
         layout: Layout,
         inputs: int,
-        heads: Heads,
         tensors: Mapping[str, Tensor],
     ) -> None:
-        super().__init__(method, tap, layout, inputs)
-        self.heads = heads
+        super().__init__(method, tap, layout, inputs, tensors)
+        self.heads = Heads.from_state(tensors, "heads.")
         self.register_buffer("scale", tensors["scale"])
         self.register_buffer("factors", tensors["factors"])
 
@@ -78,7 +77,8 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
 
         mean = output if output.dtype == torch.float64 else output.float()
         down, up = (
-            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1) for side in (0, 1)
+            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1)
+            for side in (0, 1)
         )
         score = sds(mars)
         return RegressionPrediction(
@@ -155,7 +155,9 @@ class SplitPointRegressor(Method):
             raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level}.")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
+                raise SettingsError(
+                    f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}."
+                )
         if self.factor_limit is not None and self.factor_limit < 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
         if min(self.quantile_layers, self.mar_layers) < 0:
@@ -174,7 +176,7 @@ class SplitPointRegressor(Method):
             "mar_layers": 1,
             "shared": True,
             "standardise": False,
-            "width": None,
+            "width": 1_000_000,
             "epochs": 400,
             "learning_rate": 1e-4,
             "batch_size": 64,
@@ -251,7 +253,15 @@ class SplitPointRegressor(Method):
         return "conformal" if calibrated else "split"
 
     def _source(self) -> Source:
-        return Source(self.layer, self.output_key, True, regression_targets, self.rows_per_call, self.positions)
+        return Source(
+            self.layer,
+            self.output_key,
+            2,
+            regression_targets,
+            "regression",
+            self.rows_per_call,
+            self.positions,
+        )
 
     def _trunks(self, features: int, outputs: int) -> dict[str, list[int]]:
         hidden, quantiles, mars = self._hidden(features), outputs * 2 * len(self.levels), outputs * 3
@@ -308,8 +318,9 @@ class SplitPointRegressor(Method):
     def _predictor(
         self, recording: Recording, heads: Heads, scale: Tensor, calibration: Data | None, progress: bool
     ) -> RegressionPredictor:
-        tensors = {"scale": scale, "factors": torch.ones(len(scale), 2, len(self.levels), device=scale.device)}
-        predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, heads, tensors)
+        factors = torch.ones(len(scale), 2, len(self.levels), device=scale.device)
+        tensors = {"scale": scale, "factors": factors, **heads.state_dict(prefix="heads.")}
+        predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, tensors)
         if calibration is not None:
             same_layer = replace(self, layer=recording.tap.spec)
             held_out = same_layer._record(recording.tap.model, calibration, "calibration", progress)
@@ -346,7 +357,9 @@ class Objective:
         size, up, down = residual.abs(), residual > 0, residual < 0
         level = torch.tensor(self.method.levels, device=size.device)
         quantile = sum(
-            _quantile_loss(kind, size.unsqueeze(-1), bounds[:, :, :, side], level, mask.unsqueeze(-1)).mean((1, 2))
+            _quantile_loss(kind, size.unsqueeze(-1), bounds[:, :, :, side], level, mask.unsqueeze(-1)).mean(
+                (1, 2)
+            )
             for side, mask in enumerate((down, up))
         )
         squared = sum(
@@ -355,13 +368,17 @@ class Objective:
         )
         assert isinstance(quantile, Tensor)
         assert isinstance(squared, Tensor)
-        return {"shared": quantile + squared} if self.method.shared else {"quantile": quantile, "mar": squared}
+        return (
+            {"shared": quantile + squared} if self.method.shared else {"quantile": quantile, "mar": squared}
+        )
 
 
 def _quantile_loss(kind: str, size: Tensor, bound: Tensor, level: Tensor, mask: Tensor) -> Tensor:
     if kind == "pinball":
         return pinball_loss(size, bound, level, mask, dim=1)
-    return coverage_loss(size, bound, level, mask, dim=1, form="paper" if kind == "coverage_paper" else "authors")
+    return coverage_loss(
+        size, bound, level, mask, dim=1, form="paper" if kind == "coverage_paper" else "authors"
+    )
 
 
 def _summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:

@@ -49,7 +49,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.learning_rate <= 0 or self.patience < 1:
-            raise SettingsError("Expected epochs, patience >= 1 and learning_rate > 0, but got " + repr(self) + ".")
+            raise SettingsError(
+                "Expected epochs, patience >= 1 and learning_rate > 0, but got " + repr(self) + "."
+            )
         if self.batch_size is not None and self.batch_size < 1:
             raise SettingsError(f"Expected batch_size >= 1 or None, but got {self.batch_size}.")
         if not 0 <= self.held_back < 1:
@@ -105,7 +107,9 @@ def train(
     )
     best = Best(heads, settings.patience)
     mean, epoch = torch.zeros(len(tables)), 0
-    with tqdm(total=settings.epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
+    with tqdm(
+        total=settings.epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True
+    ) as shown:
         for epoch in range(1, settings.epochs + 1):
             if settings.decay:
                 optimiser.param_groups[0]["lr"] = _cosine(settings, epoch)
@@ -182,7 +186,9 @@ class Feed:
         device: torch.device,
     ) -> None:
         if min(table.rows for table in tables) < 2:
-            raise DataError("Expected at least two rows with a target to train on, but got fewer; give more data.")
+            raise DataError(
+                "Expected at least two rows with a target to train on, but got fewer; give more data."
+            )
         self.generators, self.device, self.settings = generators, device, settings
         self.table, self.on_disk = tables[0], tables[0].window < tables[0].rows
         held, rest = [], []

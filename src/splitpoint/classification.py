@@ -1,0 +1,445 @@
+"""Split-point uncertainty for classifiers: calibrated probabilities and the self-consistency score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from splitpoint.batches import Data
+from splitpoint.cache import Table
+from splitpoint.calibration import moments
+from splitpoint.consistency import (
+    Mars,
+    class_mars,
+    class_sds,
+    corrected_probs,
+    entropy,
+    zero_included_residuals,
+)
+from splitpoint.correction import Correction, fit_temperature
+from splitpoint.errors import DataError, SettingsError, ShapeError
+from splitpoint.features import Tap
+from splitpoint.heads import Heads
+from splitpoint.layout import Layout
+from splitpoint.method import Method, Predictor, generators_for
+from splitpoint.prediction import ClassificationPrediction
+from splitpoint.recording import Recording, Source, Targets
+from splitpoint.support import Support
+from splitpoint.training import Losses, Rows, train
+
+DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))
+FOLDS = 5
+
+
+class ClassificationPredictor(Predictor[ClassificationPrediction]):
+    """What `SplitPointClassifier.fit` returns: `clf(x)` is a `ClassificationPrediction`.
+
+    Attributes:
+        support: how far the training set supports an input; None with free MARs.
+        network: class frequencies (simplex) or total MARs (free) from training rows; None where the base model's
+            own softmax proved to be the better estimate of the frequencies.
+        calibrator: zero-included MARs from calibration rows (free MARs only).
+        correction: factor, bias and weights of the calibrated logits (simplex only).
+    """
+
+    method: SplitPointClassifier
+
+    def __init__(
+        self,
+        method: SplitPointClassifier,
+        tap: Tap,
+        layout: Layout,
+        inputs: int,
+        tensors: Mapping[str, Tensor],
+    ) -> None:
+        super().__init__(method, tap, layout, inputs, tensors)
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+        self.support = Support(part("support."), method.steepness) if part("support.") else None
+        self.network = Heads.from_state(part("network.")) if part("network.") else None
+        self.calibrator = Heads.from_state(part("calibrator.")) if part("calibrator.") else None
+        self.correction = Correction(**part("correction.")) if part("correction.") else None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether calibration data were given to `fit`."""
+        return self.calibrator is not None or self.correction is not None
+
+    def _predict(self, features: Tensor, output: Tensor) -> ClassificationPrediction:
+        logits = self.method._logits(self.layout.output(output))
+        base = logits.softmax(1)
+        mar, score = (
+            self._simplex(features, output, logits) if self.support else self._free(features, output, base)
+        )
+        probs = self._calibrated(features, output, logits, base)
+
+        def classes(values: Tensor) -> Tensor:
+            return self.layout.restore_classes(values.to(base.dtype), output)
+
+        def scores(values: Tensor) -> Tensor:
+            return self.layout.restore_scores(values.to(base.dtype), output)
+
+        return ClassificationPrediction(
+            probs=classes(probs),
+            base_probs=classes(base),
+            label=self.layout.restore_scores(probs.argmax(1), output),
+            aleatoric=scores(entropy(probs, 1)),
+            epistemic=scores(score),
+            total=scores(mar.sum(1) + score),
+            reference=self.reference,
+            mar=classes(mar),
+        )
+
+    def _simplex(self, features: Tensor, output: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """MARs and SDS of the class frequencies P, all derived from P: ``z = P(1-p) + (1-P)p`` (E6).
+
+        ``P - p`` is kept apart from p, in float64, so that scores far below the rounding of p keep their order.
+        """
+        assert self.support is not None
+        distance = self._at_output(lambda rows: self.support.distance(rows)[:, None], features, output)  # type: ignore[union-attr]
+        unsupported = self.support(distance.squeeze(1), logits).unsqueeze(1)
+        p = logits.double().softmax(1)
+        prior = self.support.prior.reshape(1, -1, *[1] * (p.dim() - 2))
+        shift = unsupported * (prior - p)
+        if self.network is not None:
+            raw = self.layout.heads(self.network.pointwise(features)["frequency"], output)
+            frequency = _frequency_logits(raw, logits, 1).double().softmax(1)
+            shift = shift + (1 - unsupported) * (frequency - p)
+        mar = class_mars(p, p + shift).total
+        return mar, (shift * (1 - 2 * p)).abs().sum(1)
+
+    def _free(self, features: Tensor, output: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.network is not None
+        mar = self.layout.heads(self.network.pointwise(features)["mar"], output)
+        return mar, class_sds(base, mar, 1)
+
+    def _calibrated(self, features: Tensor, output: Tensor, logits: Tensor, base: Tensor) -> Tensor:
+        if self.calibrator is not None:
+            raw = self.layout.heads(self.calibrator.pointwise(features)["zero_included"], output)
+            mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
+            return corrected_probs(base, mars, float(self.method.delta0), 1)
+        if self.correction is not None:
+            shift = self._at_output(self.correction.shift, features, output)
+            return (self.correction.factor * logits + shift).softmax(1)
+        return base
+
+    def _at_output(self, function: Callable[[Tensor], Tensor], features: Tensor, output: Tensor) -> Tensor:
+        """A function of rows (R, C) -> (R, M), applied at every position of the features: (N, M) or (N, M, P)."""
+        if features.dim() == 2:
+            return function(features)
+        rows = features.flatten(2).movedim(1, 2)
+        values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
+        return self.layout.heads(values.unflatten(2, features.shape[2:]), output)
+
+    def _channels(self, score: Tensor) -> tuple[int, ...]:
+        return ()
+
+
+def _frequency_logits(raw: Tensor, logits: Tensor, axis: int) -> Tensor:
+    """``exp(a) * logits + g`` from the network's outputs ``(g, a)`` along `axis`."""
+    shift, log_factor = raw.split([logits.shape[axis], 1], axis)
+    return log_factor.exp() * logits + shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPointClassifier(Method):
+    """Split-point uncertainty for a trained classifier.
+
+    `fit` needs the model and its training data, and, for calibrated probabilities, held-out calibration data.
+    Logits may be (N, K), one logit (N,) or (N, 1), maps (N, K, H, W) or sequences (N, T, K); labels are indices.
+
+    Attributes:
+        output: what the model returns, "logits" or "probs"; never guessed.
+        mars: "simplex" derives every MAR from one estimate P of the class frequencies, so that their identities
+            hold by construction; "free" learns them one by one, as the paper does.
+        delta0: quality gate of the free correction (E33), or "cv" to choose it by cross-validation.
+        mar_layers: hidden layers of the MAR networks.
+        standardise: features are brought to unit size inside the networks.
+        ignore_index: label of rows and pixels that do not count.
+        steepness: of the support share, see `Support`.
+        support_mass: mean support share over the training rows.
+        correction_prior: deviation of the calibrated logits from scaled ones a priori, in logit units.
+    """
+
+    output: Literal["logits", "probs"] = "logits"
+    mars: Literal["simplex", "free"] = "simplex"
+    delta0: float | Literal["cv"] = 0.01
+    mar_layers: int = 1
+    standardise: bool = True
+    ignore_index: int = -100
+    steepness: float = 2.0
+    support_mass: float = 0.005
+    correction_prior: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, allowed in {"output": ("logits", "probs"), "mars": ("simplex", "free")}.items():
+            if getattr(self, name) not in allowed:
+                raise SettingsError(
+                    f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}."
+                )
+        if not (self.delta0 == "cv" or (not isinstance(self.delta0, str) and self.delta0 >= 0)):
+            raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
+        if not 0 < self.support_mass < 1 or self.steepness <= 0 or self.correction_prior <= 0:
+            raise SettingsError("Expected support_mass in (0, 1), steepness > 0 and correction_prior > 0.")
+        if self.mar_layers < 0:
+            raise SettingsError(f"Expected mar_layers >= 0, but got {self.mar_layers}.")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> SplitPointClassifier:
+        """The paper's recipe: free MARs from raw features, one hidden layer as wide, Adam at 1e-4, 300 epochs."""
+        recipe: dict[str, Any] = {
+            "mars": "free",
+            "standardise": False,
+            "width": 1_000_000,
+            "epochs": 300,
+            "learning_rate": 1e-4,
+            "batch_size": 128,
+            "held_back": 0.0,
+        }
+        return cls(**(recipe | changes))
+
+    def fit(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        calibration: Data | None = None,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> ClassificationPredictor:
+        """Fit on one pass of the frozen model over `data`, and one over `calibration` where given.
+
+        Args:
+            model: the trained classifier; left bit for bit as it was.
+            data: what it was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset or a
+                pair (X, y).
+            calibration: held-out data for calibrated probabilities.
+            seed: of everything random.
+            progress: whether to show progress bars.
+        """
+        held_out = None if calibration is None else [calibration]
+        return self.fit_many([model], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
+
+    def fit_many(
+        self,
+        models: Sequence[nn.Module],
+        data: Sequence[Data],
+        *,
+        calibration: Sequence[Data] | None = None,
+        seeds: Sequence[int] | None = None,
+        progress: bool = True,
+    ) -> list[ClassificationPredictor]:
+        """Fit several models of one shape at once; each ends up as `fit` alone would leave it, at a fraction of the cost."""
+        recordings = self._record_many(models, data, "train", progress)
+        generators = generators_for(range(len(models)) if seeds is None else seeds)
+        tables = [recording.table for recording in recordings]
+        trunk, loss = ("frequency", _frequency_loss) if self.mars == "simplex" else ("mar", _mar_loss)
+        networks = self._network(tables, trunk, loss, generators, recordings[0].tap.device, progress)
+        fitted = [self._from_training(table, networks.member(i)) for i, table in enumerate(tables)]
+        methods = [self] * len(models)
+        if calibration is not None:
+            taps = [replace(self, layer=recording.tap.spec) for recording in recordings]
+            held_out = [
+                method._record(
+                    model, part, f"{i}/calibration" if len(models) > 1 else "calibration", progress
+                )
+                for i, (method, model, part) in enumerate(zip(taps, models, calibration, strict=True))
+            ]
+            methods, calibrated = self._from_calibration(held_out, generators, progress)
+            fitted = [a | b for a, b in zip(fitted, calibrated, strict=True)]
+        return [
+            ClassificationPredictor(method, r.tap, r.layout, r.inputs, tensors).heads_to(r.tap.device)
+            for method, r, tensors in zip(methods, recordings, fitted, strict=True)
+        ]
+
+    def _source(self) -> Source:
+        kind = f"classification from {self.output}, ignoring {self.ignore_index}"
+        return Source(self.layer, self.output_key, 3, self._targets, kind, self.rows_per_call, self.positions)
+
+    def _logits(self, output: Tensor) -> Tensor:
+        """Canonical output (N, D, ...) -> logits (N, K, ...), where one output D = 1 stands for K = 2 classes."""
+        output = output if output.dtype == torch.float64 else output.float()
+        tiny = torch.finfo(output.dtype).tiny
+        if output.shape[1] > 1:
+            return output if self.output == "logits" else output.clamp(min=tiny).log()
+        if self.output == "logits":
+            return torch.cat([-output / 2, output / 2], 1)
+        return torch.cat([1 - output, output], 1).clamp(min=tiny).log()
+
+    def _targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:
+        """Logits and labels in canonical form."""
+        canonical = layout.output(output)
+        if not layout.dense and output.dim() > 2:
+            raise ShapeError(
+                f"Expected logits (N, K), one logit, or dense logits whose layer has the same positions, but got "
+                f"{tuple(output.shape)}; choose a layer with positions through layer=."
+            )
+        self._check_output(canonical)
+        expected = (len(output), *canonical.shape[2:])
+        positions = canonical.shape[2:].numel()
+        shapes = {tuple(layout.restore_scores(canonical[:, 0], output).shape)}
+        if canonical.shape[1] == 1 or not layout.dense:
+            shapes |= {tuple(output.shape)} if canonical.shape[1] == 1 else {(len(output), 1)}
+        if tuple(target.shape) not in shapes:
+            raise ShapeError(
+                f"Expected class indices of shape {min(shapes, key=len)}, but got {tuple(target.shape)}; "
+                "reshape the labels, or take argmax of one-hot ones."
+            )
+        label = target.reshape(len(output), positions)
+        if label.is_floating_point() and not torch.equal(label, label.round()):
+            raise DataError(
+                "Expected labels that are class indices, but got fractions or NaN; check the targets."
+            )
+        label = label.long().reshape(expected)
+        logits = self._logits(canonical).float()
+        valid = label != self.ignore_index
+        wrong = valid & ((label < 0) | (label >= logits.shape[1]))
+        if wrong.any():
+            raise DataError(
+                f"Expected labels from 0 to {logits.shape[1] - 1}, but got {int(label[wrong][0])}; check the labels, "
+                "or name the label to skip with ignore_index=."
+            )
+        return Targets({"logits": logits, "label": label.clamp(min=0).unsqueeze(1)}, valid)
+
+    def _check_output(self, output: Tensor) -> None:
+        """Refuse probabilities given as logits and the reverse, as far as numbers can tell."""
+        inside = bool(((output >= 0) & (output <= 1)).all())
+        sums = output.shape[1] == 1 or bool((output.sum(1) - 1).abs().max() < 1e-3)
+        if self.output == "probs" and not (inside and sums):
+            raise DataError(
+                "Expected probabilities in [0, 1] that sum to 1, but the model returns other numbers; "
+                "use output='logits'."
+            )
+        if self.output == "logits" and output.shape[1] > 1 and inside and sums:
+            raise DataError(
+                "Expected logits, but the model returns probabilities that sum to 1; use output='probs'."
+            )
+
+    def _network(
+        self,
+        tables: Sequence[Table],
+        trunk: str,
+        loss: Callable[[Heads, Rows], Losses],
+        generators: Sequence[torch.Generator],
+        device: torch.device,
+        progress: bool,
+    ) -> Heads:
+        """A stack of networks with one trunk, trained on `tables`."""
+        classes = tables[0].width("logits")
+        outputs = {"frequency": classes + 1, "mar": classes, "zero_included": 3 * classes}[trunk]
+        hidden = [self._hidden(tables[0].width("features"))] * self.mar_layers
+        found = [moments(table) for table in tables]
+        center, spread = (torch.stack(values)[:, None] for values in zip(*found, strict=True))
+        if not self.standardise:
+            center, spread = torch.zeros_like(center), torch.ones_like(spread)
+        heads = Heads.random(center, spread, {trunk: [*hidden, outputs]}, generators).to(device)
+        if trunk == "frequency":
+            heads.start_at_zero(trunk)
+        train(
+            heads, tables, loss, loss, self._training(), generators, label="fitting heads", progress=progress
+        )
+        return heads
+
+    def _from_training(self, table: Table, network: Heads) -> dict[str, Tensor]:
+        """Tensors of a predictor that come from the training rows."""
+        state = network.state_dict(prefix="network.")
+        if self.mars == "free":
+            return dict(state)
+        support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass)
+        kept = dict(state) if _worth_keeping(table, network) else {}
+        return kept | dict(support.state_dict(prefix="support."))
+
+    def _from_calibration(
+        self, recordings: Sequence[Recording], generators: Sequence[torch.Generator], progress: bool
+    ) -> tuple[list[SplitPointClassifier], list[dict[str, Tensor]]]:
+        """Settings (with delta0 chosen) and tensors of the predictors that come from calibration rows."""
+        tables = [recording.table for recording in recordings]
+        if self.mars == "simplex":
+            pairs = zip(tables, generators, strict=True)
+            corrections = [Correction.fit(t.whole(), self.correction_prior, g) for t, g in pairs]
+            return [self] * len(tables), [dict(c.state_dict(prefix="correction.")) for c in corrections]
+        device = recordings[0].tap.device
+        networks = self._network(tables, "zero_included", _zero_included_loss, generators, device, progress)
+        tensors = [dict(networks.member(i).state_dict(prefix="calibrator.")) for i in range(len(tables))]
+        if self.delta0 != "cv":
+            return [self] * len(tables), tensors
+        chosen = [self._cross_validated(t, g, device) for t, g in zip(tables, generators, strict=True)]
+        return [replace(self, delta0=value) for value in chosen], tensors
+
+    def _cross_validated(self, table: Table, generator: torch.Generator, device: torch.device) -> float:
+        """The gate with the smallest out-of-fold Brier score; the folds are trained as one stack."""
+        rows = table.whole()
+        count = len(rows["label"])
+        if count < 2 * FOLDS:
+            raise DataError(
+                f"Expected at least {2 * FOLDS} calibration rows for delta0='cv', but got {count}."
+            )
+        fold = (torch.arange(count) % FOLDS)[torch.randperm(count, generator=generator)]
+        parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
+        seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
+        stack = self._network(parts, "zero_included", _zero_included_loss, seeds, device, progress=False)
+        errors = torch.zeros(len(DELTA0_GRID))
+        for f in range(FOLDS):
+            held = {k: v[fold == f].to(device) for k, v in rows.items()}
+            base = held["logits"].softmax(1)
+            with torch.no_grad():
+                raw = stack.member(f).pointwise(held["features"])["zero_included"]
+            mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
+            target = F.one_hot(held["label"][:, 0], base.shape[1])
+            for i, delta0 in enumerate(DELTA0_GRID):
+                errors[i] += (corrected_probs(base, mars, delta0) - target).square().sum().cpu()
+        return DELTA0_GRID[int(errors.argmin())]
+
+
+def _one_hot(rows: Rows) -> Tensor:
+    return F.one_hot(rows["label"][..., 0], rows["logits"].shape[-1]).to(rows["logits"].dtype)
+
+
+def _frequency_loss(heads: Heads, rows: Rows) -> Losses:
+    """Log loss (E,) of the class frequencies ``softmax(exp(a) logits + g(h))``."""
+    logits = _frequency_logits(heads(rows["features"])["frequency"], rows["logits"], 2)
+    chosen = logits.log_softmax(2).gather(2, rows["label"])
+    return {"frequency": -chosen.mean((1, 2))}
+
+
+def _mar_loss(heads: Heads, rows: Rows) -> Losses:
+    """Squared error (E,) of the total MARs against ``|one-hot - p|`` (E17)."""
+    residual = (_one_hot(rows) - rows["logits"].softmax(2)).abs()
+    return {"mar": (heads(rows["features"])["mar"] - residual).square().mean((1, 2))}
+
+
+def _zero_included_loss(heads: Heads, rows: Rows) -> Losses:
+    """Squared error (E,) of the three zero-included MARs (E18)."""
+    target = torch.cat(zero_included_residuals(rows["logits"].softmax(2), _one_hot(rows)), 2)
+    error = heads(rows["features"])["zero_included"] - target
+    return {"zero_included": 3 * error.square().mean((1, 2))}
+
+
+def _worth_keeping(table: Table, network: Heads) -> bool:
+    """Whether the network beats the base model's own softmax on rows held back from its training.
+
+    The base model was itself fitted to these rows, so near the data its softmax is usually the best estimate of the
+    class frequencies, and a network in its place only adds noise to the score. It is kept where the base model is
+    visibly biased: the held-back log loss falls by a tenth and by three standard errors, temperature scaling
+    granted to the base model.
+    """
+    parts = [{k: v[part["held_back"]] for k, v in part.items()} for part in table.slices()]
+    rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    if len(rows["label"]) < 2:
+        return False
+    logits, label = rows["logits"], rows["label"][:, 0]
+    base = F.cross_entropy(fit_temperature(logits, label) * logits, label, reduction="none")
+    with torch.no_grad():
+        raw = network.pointwise(rows["features"].to(network.center.device))["frequency"].cpu()
+        ours = F.cross_entropy(_frequency_logits(raw, logits, 1), label, reduction="none")
+    gain = base - ours
+    error = gain.std() / len(gain) ** 0.5
+    return bool(gain.mean() > 0.1 * base.mean()) and bool(gain.mean() > 3 * error)

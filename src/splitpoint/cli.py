@@ -1,0 +1,102 @@
+"""The ``splitpoint`` command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from splitpoint.errors import SettingsError, SplitPointError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; errors are one sentence on standard error and a non-zero exit code."""
+    parser = argparse.ArgumentParser(
+        prog="splitpoint", description="Post-hoc split-point uncertainty for trained PyTorch models."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_demo(
+        commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page")
+    )
+    _add_layers(
+        commands.add_parser("layers", help="list the layers of a model and the one that would be chosen")
+    )
+    options = parser.parse_args(argv)
+    try:
+        print(options.run(options))
+    except SplitPointError as error:
+        print(f"splitpoint: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/demo"), help="folder to write to (default: out/demo)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> str:
+    try:
+        demo = importlib.import_module("splitpoint.demo")
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"Expected the packages of the demonstration, but {error.name} is missing; "
+            "install them with: pip install 'splitpoint[demo]'"
+        ) from error
+    return str(demo.run(options.out, seed=options.seed, progress=not options.quiet))
+
+
+def _add_layers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="where a model or a function that builds one is, such as package.module:build"
+    )
+    parser.add_argument("shape", help="shape of one input batch, such as 2,3,224,224")
+    parser.set_defaults(run=_layers)
+
+
+def _layers(options: argparse.Namespace) -> str:
+    import torch
+
+    from splitpoint.inspection import layers
+
+    model = _imported(options.model)
+    try:
+        shape = tuple(int(size) for size in options.shape.split(","))
+    except ValueError as error:
+        raise SettingsError(f"Expected a shape such as 2,3,224,224, but got {options.shape!r}.") from error
+    try:
+        return str(layers(model, torch.zeros(shape)))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(
+            f"Expected a model that takes a batch of shape {shape}, but it said: {reason}"
+        ) from error
+
+
+def _imported(path: str):  # type: ignore[no-untyped-def]
+    from torch import nn
+
+    module, _, name = path.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"Expected package.module:name of a model, but got {path!r} ({error})."
+        ) from error
+    model = found if isinstance(found, nn.Module) else found()
+    if not isinstance(model, nn.Module):
+        raise SettingsError(
+            f"Expected {path} to be or to build a torch.nn.Module, but got {type(model).__name__}."
+        )
+    return model
+
+
+if __name__ == "__main__":
+    sys.exit(main())

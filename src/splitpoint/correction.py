@@ -1,0 +1,135 @@
+"""Calibrated class probabilities from held-out rows: a regularised linear correction of the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+FOLDS = 5
+LARGEST = 65_536
+
+
+def fit_temperature(logits: Tensor, label: Tensor) -> Tensor:
+    """The factor ``a > 0`` that minimises the log loss of ``softmax(a * logits)``.
+
+    A standard normal prior on ``log a``, worth one row, keeps it finite where the labels are separable.
+
+    >>> logits = torch.tensor([[4.0, 0.0]]).repeat(4000, 1)
+    >>> a = fit_temperature(logits, torch.tensor([0, 0, 0, 1]).repeat(1000))
+    >>> round((4 * a).item(), 2)  # the log-odds of 3 : 1
+    1.1
+    """
+    log_factor = torch.zeros((), requires_grad=True)
+    rows = max(len(label), 1)
+    _minimise(
+        [log_factor],
+        lambda: F.cross_entropy(log_factor.exp() * logits, label) + log_factor.square() / (2 * rows),
+    )
+    return log_factor.detach().exp()
+
+
+def _minimise(parameters: list[Tensor], objective: Callable[[], Tensor]) -> None:
+    optimiser = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+
+    def closure() -> float:
+        optimiser.zero_grad()
+        loss = objective()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    with torch.enable_grad():
+        optimiser.step(closure)
+
+
+Linear = tuple[Tensor, Tensor, Tensor]
+"""Factor of the logits, bias (K,) and weights (C, K) of the standardised features."""
+
+
+def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linear:
+    """Most probable ``softmax(a logits + b + x W)`` when each correction ``b_k + x W_k`` has deviation `prior` a priori."""
+    rows, width = x.shape
+    log_factor = fit_temperature(logits, label).log().requires_grad_()
+    bias = torch.zeros(logits.shape[1], requires_grad=True)
+    weight = torch.zeros(width, logits.shape[1], requires_grad=True)
+
+    def objective() -> Tensor:
+        size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + log_factor.square()
+        return F.cross_entropy(log_factor.exp() * logits + bias + x @ weight, label) + size / (2 * rows)
+
+    _minimise([log_factor, bias, weight], objective)
+    return log_factor.detach().exp(), bias.detach(), weight.detach()
+
+
+def fit_correction(
+    logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator
+) -> Linear:
+    """Correction ``softmax(a logits + b + x W)`` from held-out rows, no better than it proves to be out of fold.
+
+    `W` and `b` are the most probable under a Gaussian prior that gives a correction the deviation `prior`; a last
+    factor comes from out-of-fold logits; and where plain temperature scaling has the smaller out-of-fold log loss,
+    it is what is returned. When W would have more than 65,536 entries (many classes and features), it acts on the
+    leading principal components of the features only.
+
+    Args:
+        logits: (n, K).
+        x: (n, C) standardised features.
+        label: (n,) class indices.
+        prior: deviation in logit units.
+        generator: draws the folds.
+    """
+    components = max(1, LARGEST // logits.shape[1])
+    if components < x.shape[1]:
+        basis = torch.linalg.eigh(x.T @ x).eigenvectors[:, -components:]
+        factor, bias, weight = fit_correction(logits, x @ basis, label, prior, generator)
+        return factor, bias, basis @ weight
+    plain = (
+        fit_temperature(logits, label),
+        torch.zeros(logits.shape[1]),
+        torch.zeros(x.shape[1], logits.shape[1]),
+    )
+    if len(label) < 2 * FOLDS:
+        return plain
+    fold = (torch.arange(len(label)) % FOLDS)[torch.randperm(len(label), generator=generator)]
+    corrected, scaled = torch.empty_like(logits), torch.empty_like(logits)
+    for held in (fold == number for number in range(FOLDS)):
+        factor, bias, weight = _fit_linear(logits[~held], x[~held], label[~held], prior)
+        corrected[held] = factor * logits[held] + bias + x[held] @ weight
+        scaled[held] = fit_temperature(logits[~held], label[~held]) * logits[held]
+    last = fit_temperature(corrected, label)
+    if F.cross_entropy(last * corrected, label) >= F.cross_entropy(scaled, label):
+        return plain
+    factor, bias, weight = _fit_linear(logits, x, label, prior)
+    return last * factor, last * bias, last * weight
+
+
+class Correction(nn.Module):
+    """Calibrated logits ``factor * logits + bias + ((h - center) / spread) weight``."""
+
+    factor: Tensor
+    bias: Tensor
+    weight: Tensor
+    center: Tensor
+    spread: Tensor
+
+    def __init__(self, factor: Tensor, bias: Tensor, weight: Tensor, center: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        tensors = {"factor": factor, "bias": bias, "weight": weight, "center": center, "spread": spread}
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def shift(self, features: Tensor) -> Tensor:
+        """(R, C) features -> (R, K) what is added to the scaled logits."""
+        return torch.addmm(self.bias, (features - self.center) / self.spread, self.weight)
+
+    @staticmethod
+    def fit(rows: Mapping[str, Tensor], prior: float, generator: torch.Generator) -> Correction:
+        """From held-out rows with ``features``, ``logits`` and ``label``; see `fit_correction`."""
+        features = rows["features"]
+        center, spread = features.mean(0), features.std(0, correction=0)
+        spread = torch.where(spread > 1e-7 * (1 + center.abs()), spread, 1.0)
+        standardised = (features - center) / spread
+        fitted = fit_correction(rows["logits"], standardised, rows["label"][:, 0], prior, generator)
+        return Correction(*fitted, center, spread)
