@@ -66,10 +66,7 @@ class ResNet(nn.Module):
         widths = (16, 16, 32, 64)
         for stage in (1, 2, 3):
             inputs, outputs = widths[stage - 1], widths[stage]
-            blocks = [
-                Block(inputs if i == 0 else outputs, outputs, 1 + (stage > 1 and i == 0))
-                for i in range(count)
-            ]
+            blocks = [Block(inputs if i == 0 else outputs, outputs, 1 + (stage > 1 and i == 0)) for i in range(count)]
             setattr(self, f"layer{stage}", nn.Sequential(*blocks))
         self.linear = nn.Linear(64, 10)
 
@@ -90,9 +87,7 @@ class Recorded(nn.Module):
 def cifar(name: str) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) uint8 and labels from one file of the official binary format."""
     rows = np.fromfile(find(f"cifar-10-batches-bin/{name}.bin"), np.uint8).reshape(-1, 3073)
-    return torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(
-        rows[:, 0].astype(np.int64)
-    )
+    return torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(rows[:, 0].astype(np.int64))
 
 
 def tiny_imagenet() -> Tensor:
@@ -155,9 +150,7 @@ def compare(rows: dict[str, Tensor], halves: int, paper_epochs: int) -> dict[str
     methods = {
         "ours (default)": sp.SplitPointClassifier(layer=penultimate),
         "ours, layer=[three stages]": sp.SplitPointClassifier(layer=three_stages),
-        f"paper preset, {paper_epochs} epochs": sp.SplitPointClassifier.paper(
-            layer=penultimate, epochs=paper_epochs
-        ),
+        f"paper preset, {paper_epochs} epochs": sp.SplitPointClassifier.paper(layer=penultimate, epochs=paper_epochs),
     }
     found: dict[str, list[dict[str, float]]] = {}
     for half in range(halves):
@@ -220,9 +213,7 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
         cells = []
         for column in COLUMNS:
             values = torch.tensor([run[column] for run in runs if column in run], dtype=torch.float64)
-            error = (
-                values.std() / max(len(values), 1) ** 0.5 if len(values) > 1 else torch.tensor(float("nan"))
-            )
+            error = values.std() / max(len(values), 1) ** 0.5 if len(values) > 1 else torch.tensor(float("nan"))
             cells.append(f"{values.mean():.4f} ± {error:.4f}" if len(values) else "")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -230,14 +221,10 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
 
 def main() -> None:
     """Print one table for each network."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", type=int, nargs="+", default=[20, 32])
     parser.add_argument("--halves", type=int, default=5)
-    parser.add_argument(
-        "--paper-epochs", type=int, default=60, help="of the paper preset, which asks for 300"
-    )
+    parser.add_argument("--paper-epochs", type=int, default=60, help="of the paper preset, which asks for 300")
     parser.add_argument("--cache", type=Path, default=Path("out/cifar10_resnet"))
     options = parser.parse_args()
     for depth in options.networks:

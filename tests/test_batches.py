@@ -43,10 +43,7 @@ class Stream(IterableDataset):
 def joined(batches):
     """All positional inputs, keyword inputs and targets of a stream, put together again."""
     batches = list(batches)
-    args = [
-        torch.cat([torch.as_tensor(a) for a in column])
-        for column in zip(*(b.args for b in batches), strict=True)
-    ]
+    args = [torch.cat([torch.as_tensor(a) for a in column]) for column in zip(*(b.args for b in batches), strict=True)]
     kwargs = {key: torch.cat([torch.as_tensor(b.kwargs[key]) for b in batches]) for key in batches[0].kwargs}
     targets = [b.target for b in batches]
     return args, kwargs, None if targets[0] is None else torch.cat(targets)
@@ -113,9 +110,7 @@ def test_every_form_of_unlabelled_data_gives_the_same_rows_in_order(make):
 
 @pytest.mark.parametrize("make", UNLABELLED.values(), ids=UNLABELLED.keys())
 def test_data_without_targets_are_refused_where_targets_are_needed(make):
-    with pytest.raises(
-        DataError, match=r"Expected batches with a target, \(x, y\) or a dict with 'labels', but got"
-    ):
+    with pytest.raises(DataError, match=r"Expected batches with a target, \(x, y\) or a dict with 'labels', but got"):
         list(labelled(make(), batch_size=3))
 
 
@@ -134,9 +129,7 @@ def test_the_last_of_several_tensors_is_the_target(make):
     assert torch.equal(target, TARGETS)
 
 
-@pytest.mark.parametrize(
-    "columns", [(INPUTS, MORE), (INPUTS, MORE, TARGETS)], ids=["without target", "with target"]
-)
+@pytest.mark.parametrize("columns", [(INPUTS, MORE), (INPUTS, MORE, TARGETS)], ids=["without target", "with target"])
 def test_a_model_of_two_inputs_predicts_with_and_without_a_target_in_the_batch(columns):
     args, _, target = joined(unlabelled(columns, batch_size=4, inputs=2))
     assert torch.equal(torch.stack(args), torch.stack([INPUTS, MORE]))
@@ -152,9 +145,7 @@ MAPPINGS = {
     "list of dicts": lambda: [dict(zip(NAMED, p, strict=True)) for p in pieces(*NAMED.values())],
     "list of UserDicts": lambda: [UserDict(zip(NAMED, p, strict=True)) for p in pieces(*NAMED.values())],
     "Dataset of dicts": lambda: Rows(lambda row: {key: value[row] for key, value in NAMED.items()}),
-    "DataLoader of dicts": lambda: DataLoader(
-        Rows(lambda row: {k: v[row] for k, v in NAMED.items()}), batch_size=2
-    ),
+    "DataLoader of dicts": lambda: DataLoader(Rows(lambda row: {k: v[row] for k, v in NAMED.items()}), batch_size=2),
 }
 
 
@@ -184,9 +175,7 @@ def test_the_users_own_mapping_keeps_its_labels():
 def test_a_mapping_without_labels_serves_prediction_but_not_fitting():
     _, kwargs, _ = joined(unlabelled([{"x": INPUTS}], batch_size=3, inputs=1))
     assert torch.equal(kwargs["x"], INPUTS)
-    with pytest.raises(
-        DataError, match=r"'labels', but got a mapping with keys \['x'\]; give the data together with"
-    ):
+    with pytest.raises(DataError, match=r"'labels', but got a mapping with keys \['x'\]; give the data together with"):
         list(labelled([{"x": INPUTS}], batch_size=3))
 
 
@@ -218,9 +207,7 @@ def test_an_empty_stream_gives_no_batches():
 
 @pytest.mark.parametrize(("data", "kind"), [(3, "int"), (None, "NoneType"), (nn.Linear(1, 1), "Linear")])
 def test_data_that_cannot_be_read_are_named(data, kind):
-    expected = (
-        rf"Expected a DataLoader, an iterable of batches, a Dataset or a pair \(X, y\), but got {kind}\."
-    )
+    expected = rf"Expected a DataLoader, an iterable of batches, a Dataset or a pair \(X, y\), but got {kind}\."
     with pytest.raises(DataError, match=expected):
         list(labelled(data, batch_size=3))
     with pytest.raises(DataError, match=expected):
@@ -291,9 +278,7 @@ def test_numpy_integers_and_the_users_own_tensors_keep_their_type():
 
 
 def test_inputs_and_target_go_to_the_device_of_the_model():
-    batch = Batch((INPUTS, INPUTS.numpy()), {"x": MORE, "flag": "text"}, TARGETS).to(
-        nn.Linear(1, 1, device="meta")
-    )
+    batch = Batch((INPUTS, INPUTS.numpy()), {"x": MORE, "flag": "text"}, TARGETS).to(nn.Linear(1, 1, device="meta"))
     assert {item.device.type for item in (*batch.args, batch.kwargs["x"], batch.target)} == {"meta"}
     assert batch.kwargs["flag"] == "text"
 
@@ -443,7 +428,5 @@ def test_an_output_that_is_not_clear_is_refused_never_guessed(raw, kind):
     ],
 )
 def test_an_output_key_that_leads_to_no_tensor_is_named(raw, key):
-    with pytest.raises(
-        DataError, match=rf"Expected a tensor at output_key={key!r} of the model's output, but got"
-    ):
+    with pytest.raises(DataError, match=rf"Expected a tensor at output_key={key!r} of the model's output, but got"):
         output_tensor(raw, key)

@@ -304,9 +304,7 @@ def test_factors_grow_with_the_total_and_shrink_with_either_side(dtype):
         lambda mars: calibration_gap(Mars(*(mar[None] for mar in mars))),
         lambda mars: class_sds(tensor([0.25, 0.75], mars.total.dtype), torch.stack(mars[:2])),
         lambda mars: project_to_simplex(torch.stack(mars), torch.full((3,), 1 / 3, dtype=mars.total.dtype)),
-        lambda mars: corrected_probs(
-            tensor([1.0], mars.total.dtype), Mars(*(mar[None] for mar in mars)), 0.01
-        ),
+        lambda mars: corrected_probs(tensor([1.0], mars.total.dtype), Mars(*(mar[None] for mar in mars)), 0.01),
     ],
     ids=[
         "sample_mars",
@@ -408,9 +406,7 @@ def test_class_sds_by_hand():
 
 def test_zero_included_residuals_by_hand():
     mars = zero_included_residuals(tensor([0.7, 0.2, 0.1]), tensor([0.0, 1.0, 0.0]))
-    torch.testing.assert_close(
-        tuple(mars), (tensor([0.7, 0.8, 0.1]), tensor([0, 0.8, 0]), tensor([0.7, 0, 0.1]))
-    )
+    torch.testing.assert_close(tuple(mars), (tensor([0.7, 0.8, 0.1]), tensor([0, 0.8, 0]), tensor([0.7, 0, 0.1])))
 
 
 @quick
@@ -456,9 +452,7 @@ unit = st.floats(0, 1, width=32)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_corrected_probs_stay_on_the_simplex_whatever_the_heads_say(dtype):
     @quick
-    @given(
-        rows_of_probs(), *[st.lists(unit, min_size=3, max_size=3)] * 3, st.sampled_from([0.01, 1.0, 100.0])
-    )
+    @given(rows_of_probs(), *[st.lists(unit, min_size=3, max_size=3)] * 3, st.sampled_from([0.01, 1.0, 100.0]))
     def check(p, total, up, down, delta0):
         got = corrected_probs(p.to(dtype), mars_of(total, up, down, dtype), delta0)
         assert ((got >= 0) & (got <= 1)).all()

@@ -16,8 +16,7 @@ CENTRES, WEIGHTS = np.array([0.0, 40.0, -10.0]), np.array([0.4, 0.3, 0.3])
 CDFS = {
     "log_normal": lambda v: LOG_NORMAL.cdf(np.asarray(v) + LOG_NORMAL.mean()),
     "trimodal": lambda v: sum(
-        w * stats.norm.cdf(np.asarray(v) + WEIGHTS @ CENTRES, c)
-        for w, c in zip(WEIGHTS, CENTRES, strict=True)
+        w * stats.norm.cdf(np.asarray(v) + WEIGHTS @ CENTRES, c) for w, c in zip(WEIGHTS, CENTRES, strict=True)
     ),
     "gaussian": lambda v: stats.norm.cdf(v, scale=8),
 }
@@ -130,9 +129,7 @@ def test_side_quantiles_grow_with_the_level(noise):
 
 
 def test_an_unknown_noise_law_is_refused_with_the_choices():
-    with pytest.raises(
-        SettingsError, match=r"one of \['gaussian', 'log_normal', 'trimodal'\], but got 'cauchy'"
-    ):
+    with pytest.raises(SettingsError, match=r"one of \['gaussian', 'log_normal', 'trimodal'\], but got 'cauchy'"):
         cubic(10, "cauchy", generator=seeded())
 
 

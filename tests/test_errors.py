@@ -9,9 +9,7 @@ import pytest
 
 from splitpoint import errors
 
-KINDS = [
-    kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind is not errors.SplitPointError
-]
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind is not errors.SplitPointError]
 SOURCES = sorted(Path(errors.__file__).parent.rglob("*.py"))
 PLAIN = {"Exception", "BaseException", "ValueError", "TypeError", "RuntimeError", "KeyError", "IndexError"}
 
@@ -47,11 +45,7 @@ def test_each_kind_says_what_it_is_for_and_survives_a_worker_process(kind):
 def raised(source):
     """Names and messages of the errors that a module raises by calling them."""
     for node in ast.walk(ast.parse(source.read_text())):
-        if (
-            isinstance(node, ast.Raise)
-            and isinstance(node.exc, ast.Call)
-            and isinstance(node.exc.func, ast.Name)
-        ):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
             yield node.exc.func.id, node.exc.args, node.lineno
 
 

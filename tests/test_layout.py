@@ -107,9 +107,7 @@ def test_canonical_outputs_keep_rows_channels_and_positions_apart():
                 assert canonical[row, channel, position] == output[row, position, channel]
 
 
-@pytest.mark.parametrize(
-    "name", ["vector", "pooled map", "map", "map at another resolution", "sequence", "two maps"]
-)
+@pytest.mark.parametrize("name", ["vector", "pooled map", "map", "map at another resolution", "sequence", "two maps"])
 def test_restored_classes_stand_where_the_model_has_its_channels(name):
     layout, _, output = laid_out(CASES[name])
     assert torch.equal(layout.restore_classes(layout.output(output), output), output)

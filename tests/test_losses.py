@@ -101,9 +101,7 @@ def test_coverage_loss_is_zero_at_exactly_the_target_coverage(form, dtype):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("bound", "sign"), [(1.5, -1), (9.5, 1)])
-def test_descending_the_coverage_loss_raises_a_bound_that_covers_too_little_and_lowers_one_too_wide(
-    form, bound, sign
-):
+def test_descending_the_coverage_loss_raises_a_bound_that_covers_too_little_and_lowers_one_too_wide(form, bound, sign):
     size, all_rows = torch.arange(1.0, 11.0), torch.ones(10, dtype=torch.bool)
     q = torch.tensor(bound, requires_grad=True)
     coverage_loss(size, q.expand(10), torch.tensor(0.5), all_rows, form=form).backward()

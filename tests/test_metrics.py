@@ -98,9 +98,7 @@ def test_winkler_is_smallest_at_the_true_quantiles():
     y = torch.tensor(stats.norm.ppf((np.arange(2000) + 0.5) / 2000))
 
     def score(half):
-        return metrics.winkler(
-            prediction(torch.zeros(2000), torch.full((2000,), -half), torch.full((2000,), half)), y
-        )
+        return metrics.winkler(prediction(torch.zeros(2000), torch.full((2000,), -half), torch.full((2000,), half)), y)
 
     best = score(stats.norm.ppf(0.95))
     assert best < min(score(1.3), score(2.0))
@@ -126,9 +124,7 @@ def test_coverage_and_winkler_equal_a_literal_loop(table):
 def test_nan_targets_do_not_count(name):
     metric = getattr(metrics, name)
     out, target = four_rows()
-    padded = prediction(
-        *(torch.cat([part, torch.tensor([9.0, 9.5])]) for part in (out.mean, out.lower, out.upper))
-    )
+    padded = prediction(*(torch.cat([part, torch.tensor([9.0, 9.5])]) for part in (out.mean, out.lower, out.upper)))
     holes = torch.cat([target, torch.tensor([math.nan, math.nan])])
     assert metric(padded, holes) == pytest.approx(metric(out, target))
 
@@ -241,10 +237,7 @@ def test_auroc_by_hand():
 
 def test_auroc_tells_float64_scores_apart_that_float32_would_tie():
     assert (
-        metrics.auroc(
-            torch.tensor([1.0], dtype=torch.float64), torch.tensor([1.0 + 1e-12], dtype=torch.float64)
-        )
-        == 1
+        metrics.auroc(torch.tensor([1.0], dtype=torch.float64), torch.tensor([1.0 + 1e-12], dtype=torch.float64)) == 1
     )
 
 
@@ -313,6 +306,8 @@ def test_ece_has_fifteen_bins_unless_told():
     label = torch.tensor([0, 1])
     assert metrics.ece(probs, label) == pytest.approx(abs(0.5 - 0.765))
     assert metrics.ece(probs, label, bins=100) == pytest.approx((0.26 + 0.79) / 2)
+    apart = torch.tensor([[0.72, 0.28], [0.79, 0.21]], dtype=torch.float64)  # two bins of 15, one bin of 10
+    assert metrics.ece(apart, label) == pytest.approx((0.28 + 0.79) / 2)
 
 
 @quick

@@ -293,27 +293,21 @@ def test_each_channel_is_judged_by_its_own_reference(channels, shape, dtype):
     assert percent.shape == flagged.shape == shape
     assert percent.dtype == dtype
     for index in np.ndindex(*shape):
-        own = tuple(i if size > 1 else 0 for i, size in zip(index[1:], channels, strict=False))[
-            : len(channels)
-        ]
+        own = tuple(i if size > 1 else 0 for i, size in zip(index[1:], channels, strict=False))[: len(channels)]
         grid = quantiles[own].double().numpy()
         expected = np.interp(score[index].item(), grid, np.linspace(0, 100, 11))
         assert percent[index].item() == pytest.approx(expected, abs=1e-3)
         assert flagged[index].item() == (score[index].item() > grid[9])
 
 
-@pytest.mark.parametrize(
-    ("shape", "dims", "order"), [((), 1, [0]), ((3,), 2, [1, 0]), ((3, 1, 1), 4, [1, 0, 2, 3])]
-)
+@pytest.mark.parametrize(("shape", "dims", "order"), [((), 1, [0]), ((3,), 2, [1, 0]), ((3, 1, 1), 4, [1, 0, 2, 3])])
 def test_channel_order_puts_the_axes_with_their_own_reference_first(shape, dims, order):
     assert channel_order(shape, dims) == order
     assert channel_order((1, 3), 3) == [2, 0, 1]
 
 
 def test_a_reference_of_other_precision_serves_a_half_precision_score():
-    reference = Reference(
-        torch.linspace(0, 1, 11, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
-    )
+    reference = Reference(torch.linspace(0, 1, 11, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
     score = torch.tensor([0.25, 0.75], dtype=torch.bfloat16)
     assert reference.flagged(score).tolist() == [False, True]
     assert reference.percentile(score.float()).tolist() == pytest.approx([25, 75])
@@ -321,11 +315,16 @@ def test_a_reference_of_other_precision_serves_a_half_precision_score():
 
 def test_permuting_the_rows_permutes_flags_and_percentiles():
     generator = torch.Generator().manual_seed(1)
-    reference = Reference(
-        torch.rand(2, 11, generator=generator).cumsum(-1) * 100, torch.tensor([203.0, 206.0])
-    )
+    reference = Reference(torch.rand(2, 11, generator=generator).cumsum(-1) * 100, torch.tensor([203.0, 206.0]))
     out, order = regression(reference=reference), torch.tensor([3, 0, 4, 1, 2])
     assert torch.equal(out[order].flagged, out.flagged[order])
     assert torch.equal(out[order].percentile, out.percentile[order])
     assert out.flagged.any()
     assert not out.flagged.all()
+
+
+def test_percentile_of_a_tied_score_lies_between_the_shares_below_and_at_or_below():
+    sample = np.repeat([0.0, 1.0, 2.0], [10, 60, 30])
+    got = grid_reference(sample[None], [1.0]).percentile(torch.ones(1, 1, dtype=torch.float64)).item()
+    low, high = (stats.percentileofscore(sample, 1.0, kind=kind) for kind in ("strict", "weak"))
+    assert low - 1 <= got <= high + 1

@@ -32,8 +32,12 @@ class Batch:
 
         def move(item: Any) -> Any:
             if isinstance(item, np.ndarray):
-                item = torch.as_tensor(item)
+                item = from_numpy(item)
                 item = item.to(dtype) if item.is_floating_point() else item
+            if isinstance(item, dict):
+                return {key: move(value) for key, value in item.items()}
+            if isinstance(item, tuple | list):
+                return type(item)(map(move, item))
             return item.to(device) if hasattr(item, "to") else item
 
         target = None if self.target is None else self.target.to(device)
@@ -44,9 +48,16 @@ class Batch:
         items = [*self.args, *(self.kwargs[key] for key in sorted(self.kwargs)), self.target]
         for item in items:
             if isinstance(item, Tensor | np.ndarray):
-                yield torch.as_tensor(item)
-            elif isinstance(item, Mapping):
-                yield from (torch.as_tensor(item[k]) for k in sorted(item) if isinstance(item[k], Tensor))
+                yield item if isinstance(item, Tensor) else from_numpy(item)
+            elif isinstance(item, Mapping | tuple | list):
+                parts = [item[key] for key in sorted(item)] if isinstance(item, Mapping) else item
+                yield from Batch(tuple(parts), {}, None).tensors()
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of the array, sharing its memory where PyTorch can."""
+    shareable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if shareable else array.copy())
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
@@ -100,6 +111,9 @@ def _whole_arrays(data: Any) -> dict[Any, Any] | None:
 
 
 def _slices(arrays: dict[Any, Any], batch_size: int) -> Iterator[Any]:
+    flat = [key for key, value in arrays.items() if not getattr(value, "ndim", 0)]
+    if flat:
+        raise DataError(f"Expected arrays with rows, but the entries {flat} have none; pass them in batches instead.")
     rows = {key: len(value) for key, value in arrays.items()}
     if len(set(rows.values())) != 1:
         raise DataError(f"Expected arrays with the same number of rows, but got {list(rows.values())}.")
@@ -127,7 +141,7 @@ def _target(value: Any) -> Tensor | None:
     if value is None or isinstance(value, Tensor):
         return value
     try:
-        return torch.as_tensor(np.asarray(value))
+        return from_numpy(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise DataError(f"Expected targets that form a tensor, but got {_kind(value)}.") from error
 
@@ -155,8 +169,8 @@ def output_tensor(raw: Any, key: str | int | None = None) -> Tensor:
     elif isinstance(raw, Sequence) and len(raw) == 1 and isinstance(raw[0], Tensor):
         return raw[0]
     raise DataError(
-        f"Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got {_kind(raw)}; "
-        "name the entry with output_key=."
+        "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
+        f"{_kind(raw)}; name the entry with output_key=."
     )
 
 

@@ -78,6 +78,10 @@ class Table:
         """Width of a column."""
         return self.columns[name].read(0, 1).shape[1]
 
+    def column(self, name: str) -> Tensor:
+        """A whole column."""
+        return self.columns[name].read(0, self.rows)
+
     def attach(self, name: str, values: Tensor) -> None:
         """Add a column that is kept in memory."""
         self.columns[name] = MemoryColumn(values)
@@ -91,11 +95,11 @@ class Table:
         for start in range(0, self.rows, rows):
             yield self._read(start, start + rows)
 
-    def windows(self, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
-        """All rows in windows as large as may be held in memory, in random order of windows."""
+    def windows(self, generator: torch.Generator) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """First row and rows of windows as large as may be held in memory, in random order of windows."""
         starts = torch.arange(0, self.rows, self.window)
         for start in starts[torch.randperm(len(starts), generator=generator)].tolist():
-            yield self._read(start, start + self.window)
+            yield start, self._read(start, start + self.window)
 
     def _read(self, start: int, stop: int) -> dict[str, Tensor]:
         return {name: column.read(start, min(stop, self.rows)) for name, column in self.columns.items()}
@@ -108,7 +112,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
         flat = tensor.detach().cpu().contiguous()
         state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
         if flat.numel():
-            state.update(flat.reshape(-1).view(torch.uint8).numpy())
+            state.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))
     return state.hexdigest()
 
 
@@ -157,9 +161,7 @@ class DiskTable:
         except (ValueError, KeyError, OSError) as error:
             if isinstance(error, CacheError):
                 raise
-            raise CacheError(
-                f"Expected a feature cache in {directory}, but it is damaged; delete it."
-            ) from error
+            raise CacheError(f"Expected a feature cache in {directory}, but it is damaged; delete it.") from error
         changed = sorted(key for key in identity if found.get(key) != identity[key])
         if changed:
             raise CacheError(
@@ -233,9 +235,7 @@ class DiskTable:
             wanted = rows * column.width * np.dtype(column.dtype).itemsize
             size = column.path.stat().st_size if column.path.exists() else 0
             if size < wanted:
-                raise CacheError(
-                    f"Expected {wanted} bytes in {column.path}, but got {size}; delete the cache."
-                )
+                raise CacheError(f"Expected {wanted} bytes in {column.path}, but got {size}; delete the cache.")
             if size > wanted:
                 os.truncate(column.path, wanted)
         self._journal_path.write_text("".join(json.dumps(entry) + "\n" for entry in self.journal))

@@ -1,4 +1,4 @@
-"""What turns raw head outputs into promises: leave-one-out residuals, conformal factors, the in-distribution reference."""
+"""What turns raw head outputs into promises: interval shapes, conformal factors, the in-distribution reference."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.prediction import Reference, channel_order
 
-LARGEST_LEVERAGE = 0.9
-WIDEST_GRAM = 4096
 GRID = 1001
 
 
@@ -34,38 +32,6 @@ def moments(table: Table) -> tuple[Tensor, Tensor]:
     return mean.float(), torch.where(constant, 1.0, spread).float()
 
 
-def leverage(table: Table, ridge: float = 1e-3) -> Tensor:
-    """Leverage (rows,) of every row in a linear regression on its features and a constant.
-
-    ``1/n + h' (H'H + ridge n I)^-1 h`` for standardised features, with one Cholesky factor of their Gram matrix.
-    For a model whose last layer is linear, the residual of a row left out is ``r / (1 - leverage)``. Values are
-    clamped to 0.9. Features wider than 4096 are sketched down to that by a fixed random projection, which can only
-    lower the leverage.
-    """
-    center, spread = moments(table)
-    width = len(center)
-    sketch = None
-    if width > WIDEST_GRAM:
-        generator = torch.Generator().manual_seed(0)
-        sketch = torch.randn(width, WIDEST_GRAM, generator=generator) / math.sqrt(WIDEST_GRAM)
-
-    def standardised(window: dict[str, Tensor]) -> Tensor:
-        features = (window["features"] - center) / spread
-        return (features if sketch is None else features @ sketch).double()
-
-    gram = torch.zeros((), dtype=torch.float64)
-    for window in table.slices():
-        h = standardised(window)
-        gram = gram + h.T @ h
-    eye = torch.eye(len(gram), dtype=torch.float64)
-    factor = torch.linalg.cholesky(gram + ridge * table.rows * eye)
-    parts = []
-    for window in table.slices():
-        solved = torch.linalg.solve_triangular(factor, standardised(window).T, upper=False)
-        parts.append(solved.square().sum(0) + 1 / table.rows)
-    return torch.cat(parts).clamp(max=LARGEST_LEVERAGE).float()
-
-
 def conformal_factor(ratio: Tensor, level: float) -> Tensor:
     """Smallest factor that covers a share `level` of fresh rows: the ``ceil((n + 1) level)``-th smallest ratio.
 
@@ -85,6 +51,33 @@ def conformal_factor(ratio: Tensor, level: float) -> Tensor:
     return ratio.kthvalue(rank).values
 
 
+MIXTURES = [(i / 4, j / 4, 1 - (i + j) / 4) for i in range(5) for j in range(5 - i)]
+"""Weights of the parts of a half-width that `fit_shape` chooses from."""
+
+
+def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
+    """Coefficients (3,) of a half-width ``c . parts`` that covers a share `level` of the sizes, at least pinball loss.
+
+    Parts are brought to mean 1, mixed with weights on a grid of the simplex, and the mixture is scaled until it
+    covers exactly `level` of these rows, which the heads must not have been trained on.
+
+    Args:
+        size: (n,) residual sizes of one side.
+        parts: (n, 3) positive candidates: predicted quantile, predicted MAR of the side, the constant 1.
+        level: share to cover.
+    """
+    if not len(size):
+        return torch.tensor([1.0, 0.0, 0.0])
+    weights = torch.tensor(MIXTURES) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
+    shapes = parts @ weights.T
+    rank = min(int(level * len(size)), len(size) - 1)
+    factor = (size[:, None] / shapes.clamp(min=torch.finfo(parts.dtype).tiny)).sort(0).values[rank]
+    error = size[:, None] - factor * shapes
+    loss = torch.maximum(level * error, (level - 1) * error).mean(0)
+    best = int(loss.argmin())
+    return factor[best] * weights[best]
+
+
 def reference(score: Tensor, shape: tuple[int, ...], quantile: float) -> Reference:
     """In-distribution reference of epistemic scores; later scores above the `quantile` will be flagged.
 
@@ -96,9 +89,7 @@ def reference(score: Tensor, shape: tuple[int, ...], quantile: float) -> Referen
     if not 0 < quantile < 1:
         raise SettingsError(f"Expected a quantile in (0, 1), but got {quantile}.")
     if not torch.isfinite(score).all():
-        raise DataError(
-            "Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data."
-        )
+        raise DataError("Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data.")
     channels = math.prod(shape)
     ordered = score.permute(channel_order(shape, score.dim())).reshape(channels, -1).sort(1).values
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)

@@ -30,7 +30,7 @@ from splitpoint.method import Method, Predictor, generators_for
 from splitpoint.prediction import ClassificationPrediction
 from splitpoint.recording import Recording, Source, Targets
 from splitpoint.support import Support
-from splitpoint.training import Losses, Rows, train
+from splitpoint.training import Losses, Rows, held_back, train
 
 DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))
 FOLDS = 5
@@ -63,8 +63,8 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
         self.support = Support(part("support."), method.steepness) if part("support.") else None
-        self.network = Heads.from_state(part("network.")) if part("network.") else None
-        self.calibrator = Heads.from_state(part("calibrator.")) if part("calibrator.") else None
+        self.network = Heads(part("network.")) if part("network.") else None
+        self.calibrator = Heads(part("calibrator.")) if part("calibrator.") else None
         self.correction = Correction(**part("correction.")) if part("correction.") else None
 
     @property
@@ -75,9 +75,7 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
     def _predict(self, features: Tensor, output: Tensor) -> ClassificationPrediction:
         logits = self.method._logits(self.layout.output(output))
         base = logits.softmax(1)
-        mar, score = (
-            self._simplex(features, output, logits) if self.support else self._free(features, output, base)
-        )
+        mar, score = self._simplex(features, output, logits) if self.support else self._free(features, output, base)
         probs = self._calibrated(features, output, logits, base)
 
         def classes(values: Tensor) -> Tensor:
@@ -138,7 +136,7 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
         values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
         return self.layout.heads(values.unflatten(2, features.shape[2:]), output)
 
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
+    def _channels(self, _score: Tensor) -> tuple[int, ...]:
         return ()
 
 
@@ -172,6 +170,8 @@ class SplitPointClassifier(Method):
     mars: Literal["simplex", "free"] = "simplex"
     delta0: float | Literal["cv"] = 0.01
     mar_layers: int = 1
+    patience: int | None = 10
+    decay: bool = False
     standardise: bool = True
     ignore_index: int = -100
     steepness: float = 2.0
@@ -182,9 +182,7 @@ class SplitPointClassifier(Method):
         super().__post_init__()
         for name, allowed in {"output": ("logits", "probs"), "mars": ("simplex", "free")}.items():
             if getattr(self, name) not in allowed:
-                raise SettingsError(
-                    f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}."
-                )
+                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         if not (self.delta0 == "cv" or (not isinstance(self.delta0, str) and self.delta0 >= 0)):
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
         if not 0 < self.support_mass < 1 or self.steepness <= 0 or self.correction_prior <= 0:
@@ -201,6 +199,7 @@ class SplitPointClassifier(Method):
             "width": 1_000_000,
             "epochs": 300,
             "learning_rate": 1e-4,
+            "patience": None,
             "batch_size": 128,
             "held_back": 0.0,
         }
@@ -237,7 +236,7 @@ class SplitPointClassifier(Method):
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[ClassificationPredictor]:
-        """Fit several models of one shape at once; each ends up as `fit` alone would leave it, at a fraction of the cost."""
+        """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         recordings = self._record_many(models, data, "train", progress)
         generators = generators_for(range(len(models)) if seeds is None else seeds)
         tables = [recording.table for recording in recordings]
@@ -248,9 +247,7 @@ class SplitPointClassifier(Method):
         if calibration is not None:
             taps = [replace(self, layer=recording.tap.spec) for recording in recordings]
             held_out = [
-                method._record(
-                    model, part, f"{i}/calibration" if len(models) > 1 else "calibration", progress
-                )
+                method._record(model, part, f"{i}/calibration" if len(models) > 1 else "calibration", progress)
                 for i, (method, model, part) in enumerate(zip(taps, models, calibration, strict=True))
             ]
             methods, calibrated = self._from_calibration(held_out, generators, progress)
@@ -295,9 +292,7 @@ class SplitPointClassifier(Method):
             )
         label = target.reshape(len(output), positions)
         if label.is_floating_point() and not torch.equal(label, label.round()):
-            raise DataError(
-                "Expected labels that are class indices, but got fractions or NaN; check the targets."
-            )
+            raise DataError("Expected labels that are class indices, but got fractions or NaN; check the targets.")
         label = label.long().reshape(expected)
         logits = self._logits(canonical).float()
         valid = label != self.ignore_index
@@ -319,9 +314,7 @@ class SplitPointClassifier(Method):
                 "use output='logits'."
             )
         if self.output == "logits" and output.shape[1] > 1 and inside and sums:
-            raise DataError(
-                "Expected logits, but the model returns probabilities that sum to 1; use output='probs'."
-            )
+            raise DataError("Expected logits, but the model returns probabilities that sum to 1; use output='probs'.")
 
     def _network(
         self,
@@ -340,12 +333,15 @@ class SplitPointClassifier(Method):
         center, spread = (torch.stack(values)[:, None] for values in zip(*found, strict=True))
         if not self.standardise:
             center, spread = torch.zeros_like(center), torch.ones_like(spread)
-        heads = Heads.random(center, spread, {trunk: [*hidden, outputs]}, generators).to(device)
+        inputs = {"center": center, "spread": spread}
+        heads = Heads.random(inputs, {trunk: [*hidden, outputs]}, generators).to(device)
         if trunk == "frequency":
-            heads.start_at_zero(trunk)
-        train(
-            heads, tables, loss, loss, self._training(), generators, label="fitting heads", progress=progress
-        )
+            heads.start_at(trunk, torch.zeros(len(tables), outputs))
+        members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
+        for member in members:
+            member.table.attach("held_back", member.scored[:, None])
+        score = loss if bool(members[0].scored.any()) else None
+        train(heads, members, loss, score, self._training(), generators, label="fitting heads", progress=progress)
         return heads
 
     def _from_training(self, table: Table, network: Heads) -> dict[str, Tensor]:
@@ -379,9 +375,7 @@ class SplitPointClassifier(Method):
         rows = table.whole()
         count = len(rows["label"])
         if count < 2 * FOLDS:
-            raise DataError(
-                f"Expected at least {2 * FOLDS} calibration rows for delta0='cv', but got {count}."
-            )
+            raise DataError(f"Expected at least {2 * FOLDS} calibration rows for delta0='cv', but got {count}.")
         fold = (torch.arange(count) % FOLDS)[torch.randperm(count, generator=generator)]
         parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
         seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
@@ -431,7 +425,7 @@ def _worth_keeping(table: Table, network: Heads) -> bool:
     visibly biased: the held-back log loss falls by a tenth and by three standard errors, temperature scaling
     granted to the base model.
     """
-    parts = [{k: v[part["held_back"]] for k, v in part.items()} for part in table.slices()]
+    parts = [{k: v[part["held_back"][:, 0]] for k, v in part.items()} for part in table.slices()]
     rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if len(rows["label"]) < 2:
         return False

@@ -17,12 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="splitpoint", description="Post-hoc split-point uncertainty for trained PyTorch models."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_demo(
-        commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page")
-    )
-    _add_layers(
-        commands.add_parser("layers", help="list the layers of a model and the one that would be chosen")
-    )
+    _add_demo(commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page"))
+    _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
     options = parser.parse_args(argv)
     try:
         print(options.run(options))
@@ -33,9 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), help="folder to write to (default: out/demo)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write to (default: out/demo)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_demo)
@@ -53,9 +47,7 @@ def _demo(options: argparse.Namespace) -> str:
 
 
 def _add_layers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", help="where a model or a function that builds one is, such as package.module:build"
-    )
+    parser.add_argument("model", help="where a model or a function that builds one is, such as package.module:build")
     parser.add_argument("shape", help="shape of one input batch, such as 2,3,224,224")
     parser.set_defaults(run=_layers)
 
@@ -74,9 +66,7 @@ def _layers(options: argparse.Namespace) -> str:
         return str(layers(model, torch.zeros(shape)))
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise SettingsError(
-            f"Expected a model that takes a batch of shape {shape}, but it said: {reason}"
-        ) from error
+        raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
 
 
 def _imported(path: str):  # type: ignore[no-untyped-def]
@@ -87,14 +77,10 @@ def _imported(path: str):  # type: ignore[no-untyped-def]
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(
-            f"Expected package.module:name of a model, but got {path!r} ({error})."
-        ) from error
+        raise SettingsError(f"Expected package.module:name of a model, but got {path!r} ({error}).") from error
     model = found if isinstance(found, nn.Module) else found()
     if not isinstance(model, nn.Module):
-        raise SettingsError(
-            f"Expected {path} to be or to build a torch.nn.Module, but got {type(model).__name__}."
-        )
+        raise SettingsError(f"Expected {path} to be or to build a torch.nn.Module, but got {type(model).__name__}.")
     return model
 
 

@@ -2,7 +2,7 @@
 
 Symbols follow the paper (Zhao & Chen 2025): ``r = y - f(x)`` is a residual, MAR the conditional mean of ``|r|``
 over all rows, ``MAR+`` over rows with ``r > 0``, ``MAR-`` over rows with ``r < 0``. All functions broadcast, keep
-float32 or float64, and return finite values for every finite input.
+float32 or float64, and return finite values for every finite input (but `implied_sides`, which is the paper's own form).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sample_mars(residual: Tensor, dim: int = -1) -> Mars:
 
     def mean_where(mask: Tensor) -> Tensor:
         count = mask.sum(dim)
-        return torch.where(mask, size / count.clamp(min=1).unsqueeze(dim), 0.0).sum(dim)
+        return _saturate(torch.where(mask, size / count.clamp(min=1).unsqueeze(dim), 0.0).sum(dim))
 
     return Mars(mean_where(size > 0), mean_where(residual > 0), mean_where(residual < 0))
 
@@ -60,7 +60,7 @@ def harmonic_mean(a: Tensor, b: Tensor) -> Tensor:
     tensor(3.)
     """
     small, large = torch.minimum(a, b), torch.maximum(a, b)
-    return 2 * small / (1 + _safe_ratio(small, large))
+    return _saturate(small * (2 / (1 + _safe_ratio(small, large))))
 
 
 def discrepancy(mars: Mars) -> Tensor:
@@ -96,10 +96,10 @@ def scale_factors(mars: Mars, limit: float | None = 2.0) -> tuple[Tensor, Tensor
     With ``u = z / z-`` and ``v = z / z+`` the paper's factor is ``s+ = max(1, v / (2 - u))``; it has no bound as
     `u` rises to 2 and drops to 1 beyond, exactly where the heads disagree most. Ours is
 
-        ``s+ = min(limit, max(1, v / max(2 - u, 1 / limit)))``
+        ``s+ = min(limit, max(1, v / (2 - u)))`` for ``u < 2``, and ``limit`` beyond,
 
-    which equals the paper's wherever that one is moderate, never exceeds `limit`, and is monotone: non-decreasing
-    in `z`, non-increasing in ``z+`` and ``z-``. ``limit=None`` gives the paper's form (1 where ``u >= 2``).
+    which equals the paper's up to `limit`, never exceeds it, and is monotone: non-decreasing in `z`, non-increasing
+    in ``z+`` and ``z-``. ``limit=None`` gives the paper's form (1 where ``u >= 2``).
 
     >>> up, down = scale_factors(Mars(torch.tensor(1.5), torch.tensor(1.0), torch.tensor(1.5)))
     >>> up, down
@@ -113,7 +113,8 @@ def scale_factors(mars: Mars, limit: float | None = 2.0) -> tuple[Tensor, Tensor
 
 
 def _bounded_factor(own: Tensor, other: Tensor, limit: float) -> Tensor:
-    return (own / (2 - other).clamp(min=1 / limit)).clamp(1, limit)
+    denominator = 2 - other
+    return torch.where(denominator > 0, _safe_ratio(own, denominator).clamp(1, limit), limit)
 
 
 def _unbounded_factor(own: Tensor, other: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ def project_to_simplex(scores: Tensor, fallback: Tensor, dim: int = -1) -> Tenso
     """Clip `scores` to [0, 1] and renormalise along `dim`; rows with nothing left take `fallback`."""
     clipped = scores.clamp(0, 1)
     mass = clipped.sum(dim, keepdim=True)
-    return torch.where(mass > 0, _safe_ratio(clipped, mass), fallback)
+    return torch.where(mass >= _tiny(mass), _safe_ratio(clipped, mass), fallback)
 
 
 def corrected_probs(probs: Tensor, mars: Mars, delta0: float, dim: int = -1) -> Tensor:
@@ -179,4 +180,4 @@ def corrected_probs(probs: Tensor, mars: Mars, delta0: float, dim: int = -1) -> 
 
 def entropy(probs: Tensor, dim: int = -1) -> Tensor:
     """Predictive entropy ``-sum_k p_k log p_k`` in nats, with ``0 log 0 = 0`` (E31)."""
-    return torch.special.entr(probs).sum(dim)
+    return torch.xlogy(probs, probs).sum(dim).neg()

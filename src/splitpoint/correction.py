@@ -37,7 +37,7 @@ def _minimise(parameters: list[Tensor], objective: Callable[[], Tensor]) -> None
     def closure() -> float:
         optimiser.zero_grad()
         loss = objective()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return float(loss.detach())
 
     with torch.enable_grad():
@@ -49,7 +49,7 @@ Linear = tuple[Tensor, Tensor, Tensor]
 
 
 def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linear:
-    """Most probable ``softmax(a logits + b + x W)`` when each correction ``b_k + x W_k`` has deviation `prior` a priori."""
+    """Most probable ``softmax(a logits + b + x W)`` if each correction ``b_k + x W_k`` has deviation `prior` a priori."""
     rows, width = x.shape
     log_factor = fit_temperature(logits, label).log().requires_grad_()
     bias = torch.zeros(logits.shape[1], requires_grad=True)
@@ -63,9 +63,7 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
     return log_factor.detach().exp(), bias.detach(), weight.detach()
 
 
-def fit_correction(
-    logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator
-) -> Linear:
+def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator) -> Linear:
     """Correction ``softmax(a logits + b + x W)`` from held-out rows, no better than it proves to be out of fold.
 
     `W` and `b` are the most probable under a Gaussian prior that gives a correction the deviation `prior`; a last

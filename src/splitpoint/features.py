@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from splitpoint.batches import Batch, output_tensor, placement
 from splitpoint.errors import LayerError
 
-LayerSpec: TypeAlias = "None | str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module]"
+LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
 
 INPUT = ":input"
 METHOD = "()"
@@ -58,7 +58,8 @@ class Recorder:
         self.value: Tensor | None = None
         self.thread = threading.get_ident()
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def __call__(self, _module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Keep the tensor."""
         if threading.get_ident() == self.thread:
             self.value = first_tensor(output if self.side == "output" else (*args, *kwargs.values()))
 
@@ -71,6 +72,7 @@ class MethodRecorder:
         self.value: Tensor | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method and keep its tensor."""
         result = self.method(*args, **kwargs)
         self.value = first_tensor(result)
         return result
@@ -204,9 +206,7 @@ def open_tap(
         tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
     elif isinstance(layer, Sequence):
         if not layer:
-            raise LayerError(
-                "Expected at least one layer, but got an empty list; leave layer=None to choose one."
-            )
+            raise LayerError("Expected at least one layer, but got an empty list; leave layer=None to choose one.")
         tap = Tap(model, tuple(_name_of(model, part) for part in layer), None, "as asked for", output_key)
     elif callable(layer):
         method = _method_name(model, layer)
@@ -258,6 +258,7 @@ class CallLog:
         self.calls: list[Call] = []
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Add a call to the log."""
         given, result = first_tensor((*args, *kwargs.values())), first_tensor(output)
         if given is not None and result is not None:
             self.calls = [*self.calls[1 - _TAIL :], Call(self.names[module], given, result)]
@@ -283,9 +284,7 @@ def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[T
     calls = [call for call in log.calls if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
-            return _chosen(
-                model, call, f"its output is the model's output, {tuple(output.shape)}", key, output
-            )
+            return _chosen(model, call, f"its output is the model's output, {tuple(output.shape)}", key, output)
     for call in reversed(calls):
         if _influences(model, call, batch, key, output):
             return _chosen(model, call, "the last layer that the model's output depends on", key, output)
@@ -305,7 +304,8 @@ def _chosen(
 class Nudge:
     """Forward hook that shifts a module's output, to see whether the model's output follows."""
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def __call__(self, _module: nn.Module, _args: Any, output: Any) -> Any:
+        """The shifted output."""
         if not isinstance(output, Tensor):
             return output
         return output + 0.1 * (1 + output.abs().mean())

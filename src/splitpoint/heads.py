@@ -7,6 +7,7 @@ maps (N, C, ...) alike.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 CACHE_POSITIONS = 4096
-"""Positions of a map that go through all layers at a time: few enough for the activations to stay in the CPU's cache."""
+"""Positions of a map that go through all layers at a time: few enough for their activations to stay in cache."""
 
 
 class StackedMlp(nn.Module):
@@ -32,9 +33,9 @@ class StackedMlp(nn.Module):
 
     @staticmethod
     def random(widths: Sequence[int], generators: Sequence[torch.Generator]) -> StackedMlp:
-        """Sizes of input, hidden layers and output; uniform in ``+-1/sqrt(inputs)``, member e from ``generators[e]``."""
+        """Uniform in ``+-1/sqrt(inputs)`` for the sizes of input, hidden layers and output; one generator a member."""
         weights, biases = [], []
-        for inputs, outputs in zip(widths[:-1], widths[1:], strict=True):
+        for inputs, outputs in itertools.pairwise(widths):
             bound = 1 / math.sqrt(max(inputs, 1))
             drawn = torch.stack([torch.rand(inputs + 1, outputs, generator=g) for g in generators])
             drawn = drawn * 2 * bound - bound
@@ -49,73 +50,60 @@ class StackedMlp(nn.Module):
         return x
 
     def pointwise(self, x: Tensor) -> Tensor:
-        """(N, inputs) or (N, inputs, P) -> the same with outputs, for a stack of one."""
-        if x.dim() == 3 and x.shape[2] > CACHE_POSITIONS:
-            parts = [[self.pointwise(part[None]) for part in row.split(CACHE_POSITIONS, 1)] for row in x]
-            return torch.cat([torch.cat(row, 2) for row in parts])
+        """(1, inputs, P) -> (1, outputs, P), for a stack of one."""
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = x.relu_() if layer else x
-            if x.dim() == 2:
-                x = torch.addmm(bias[0], x, weight[0])
-            else:
-                x = torch.baddbmm(bias.mT, weight.mT.expand(len(x), -1, -1), x)
+            x = torch.baddbmm(bias.mT, weight.mT, x.relu_() if layer else x)
         return x
 
 
 class Heads(nn.Module):
-    """Named trunks on standardised features: ``trunk((h - center) / spread)``.
+    """Named trunks on standardised features and, where a leverage is given, its standardised logarithm.
+
+    With ``x = (h - center) / spread`` and ``lev = floor + |x whiten|^2``, every trunk sees ``[x, (log lev - m) / d]``.
 
     Args:
-        center: (E, 1, C) mean of every feature.
-        spread: (E, 1, C) standard deviation of every feature, 1 where it is constant.
-        trunks: the networks by name.
+        state: tensors by name, each with a leading axis E: ``center`` and ``spread`` (E, 1, C); for the leverage
+            ``whiten`` (E, C, W), ``floor``, ``log_mean`` and ``log_spread`` (E, 1, 1); and the trunks'
+            ``trunks.NAME.weights.I`` and ``trunks.NAME.biases.I``.
     """
 
     center: Tensor
     spread: Tensor
+    whiten: Tensor | None
+    floor: Tensor
+    log_mean: Tensor
+    log_spread: Tensor
 
-    def __init__(self, center: Tensor, spread: Tensor, trunks: Mapping[str, StackedMlp]) -> None:
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.register_buffer("center", center)
-        self.register_buffer("spread", spread)
-        self.trunks = nn.ModuleDict(trunks)
+        for name in ("center", "spread", "whiten", "floor", "log_mean", "log_spread"):
+            self.register_buffer(name, state.get(name))
+        names = {key.split(".")[1]: None for key in state if key.startswith("trunks.")}
+
+        def layers(name: str, kind: str) -> list[Tensor]:
+            count = sum(key.startswith(f"trunks.{name}.{kind}.") for key in state)
+            return [state[f"trunks.{name}.{kind}.{layer}"] for layer in range(count)]
+
+        self.trunks = nn.ModuleDict(
+            {name: StackedMlp(layers(name, "weights"), layers(name, "biases")) for name in names}
+        )
 
     @staticmethod
     def random(
-        center: Tensor,
-        spread: Tensor,
-        sizes: Mapping[str, Sequence[int]],
-        generators: Sequence[torch.Generator],
+        inputs: Mapping[str, Tensor], sizes: Mapping[str, Sequence[int]], generators: Sequence[torch.Generator]
     ) -> Heads:
-        """Random trunks; `sizes` are those of their hidden layers and output."""
-        inputs = center.shape[-1]
-        trunks = {name: StackedMlp.random([inputs, *rest], generators) for name, rest in sizes.items()}
-        return Heads(center, spread, trunks)
+        """Heads with the given standardisation and leverage, and random trunks of the given hidden and output sizes."""
+        heads = Heads(inputs)
+        count = inputs["center"].shape[-1] + ("whiten" in inputs)
+        for name, rest in sizes.items():
+            heads.trunks[name] = StackedMlp.random([count, *rest], generators)
+        return heads
 
-    @staticmethod
-    def from_state(state: Mapping[str, Tensor], prefix: str = "") -> Heads:
-        """Heads with exactly the tensors of another one's ``state_dict()``, whose names begin with `prefix`."""
-        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        names = {key.split(".")[1]: None for key in own if key.startswith("trunks.")}
-
-        def layers(name: str, kind: str) -> list[Tensor]:
-            count = sum(key.startswith(f"trunks.{name}.{kind}.") for key in own)
-            return [own[f"trunks.{name}.{kind}.{layer}"] for layer in range(count)]
-
-        trunks = {name: StackedMlp(layers(name, "weights"), layers(name, "biases")) for name in names}
-        return Heads(own["center"], own["spread"], trunks)
-
-    def start_at(self, name: str, values: Tensor) -> None:
-        """Let a trunk start at the constant outputs ``softplus^-1(values)``, values (E, M) > 0, whatever its input."""
-        self.start_at_zero(name)
-        with torch.no_grad():
-            self.trunk(name).biases[-1].copy_(inverse_softplus(values)[:, None])
-
-    def start_at_zero(self, name: str) -> None:
-        """Let a trunk start at outputs 0, whatever its input."""
+    def start_at(self, name: str, raw: Tensor) -> None:
+        """Let a trunk start at the constant outputs `raw` (E, M), whatever its input."""
         with torch.no_grad():
             self.trunk(name).weights[-1].zero_()
-            self.trunk(name).biases[-1].zero_()
+            self.trunk(name).biases[-1].copy_(raw[:, None])
 
     def trunk(self, name: str) -> StackedMlp:
         """The network called `name`."""
@@ -123,25 +111,43 @@ class Heads(nn.Module):
         assert isinstance(found, StackedMlp)
         return found
 
+    def leverage(self, x: Tensor) -> Tensor:
+        """(E, B, C) standardised features -> (E, B, 1)."""
+        assert self.whiten is not None
+        return torch.bmm(x, self.whiten).square().sum(2, keepdim=True) + self.floor
+
     def forward(self, features: Tensor) -> dict[str, Tensor]:
-        """(E, B, C) features -> raw outputs (E, B, M) of every trunk."""
+        """(E, B, C) features -> raw outputs (E, B, M) of every trunk, and the leverage (E, B, 1) if there is one."""
         x = (features - self.center) / self.spread
-        return {name: self.trunk(name)(x) for name in self.trunks}
+        if self.whiten is None:
+            return {name: self.trunk(name)(x) for name in self.trunks}
+        leverage = self.leverage(x)
+        x = torch.cat([x, (leverage.log() - self.log_mean) / self.log_spread], 2)
+        return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage}
 
     def pointwise(self, features: Tensor) -> dict[str, Tensor]:
-        """(N, C, ...) features -> raw outputs (N, M, ...) of every trunk, for a stack of one."""
+        """(N, C, ...) features -> raw outputs (N, M, ...) as in `forward`, for a stack of one."""
         positions = features.shape[2:]
         if not positions:
-            x = (features - self.center[0]) / self.spread[0]
+            return {name: value[0] for name, value in self(features[None]).items()}
+        pieces = [[self._piece(piece[None]) for piece in row.split(CACHE_POSITIONS, 1)] for row in features.flatten(2)]
+        joined = {
+            name: torch.cat([torch.cat([piece[name] for piece in row], 2) for row in pieces]) for name in pieces[0][0]
+        }
+        return {name: value.unflatten(2, positions) for name, value in joined.items()}
+
+    def _piece(self, features: Tensor) -> dict[str, Tensor]:
+        """(1, C, P) features -> raw outputs (1, M, P)."""
+        x = (features - self.center.mT) / self.spread.mT
+        if self.whiten is None:
             return {name: self.trunk(name).pointwise(x) for name in self.trunks}
-        x = (features.flatten(2) - self.center.mT) / self.spread.mT
-        return {name: self.trunk(name).pointwise(x).unflatten(2, positions) for name in self.trunks}
+        leverage = torch.bmm(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor
+        x = torch.cat([x, (leverage.log() - self.log_mean) / self.log_spread], 1)
+        return {name: self.trunk(name).pointwise(x) for name in self.trunks} | {"leverage": leverage}
 
     def member(self, index: int) -> Heads:
         """A copy that holds one member of the stack."""
-        return Heads.from_state(
-            {key: value[index : index + 1].clone() for key, value in self.state_dict().items()}
-        )
+        return Heads({key: value[index : index + 1].clone() for key, value in self.state_dict().items()})
 
 
 def inverse_softplus(values: Tensor) -> Tensor:

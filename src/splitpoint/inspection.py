@@ -54,8 +54,7 @@ class LayerTable:
         right = {4, 5}
         table = "\n".join(
             "  ".join(
-                c.rjust(w) if i in right else c.ljust(w)
-                for i, (c, w) in enumerate(zip(line, widths, strict=True))
+                c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
         )
@@ -66,9 +65,7 @@ class LayerTable:
 
     @staticmethod
     def _cells(row: LayerRow) -> tuple[str, ...]:
-        shapes = (
-            "x".join(map(str, shape)) if shape else "-" for shape in (row.input_shape, row.output_shape)
-        )
+        shapes = ("x".join(map(str, shape)) if shape else "-" for shape in (row.input_shape, row.output_shape))
         mark = "<- its input is chosen" if row.chosen else ""
         return (row.name, row.kind, *shapes, f"{row.parameters:,}", str(row.calls), mark)
 

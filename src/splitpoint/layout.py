@@ -49,7 +49,7 @@ class Layout:
         return Layout(tuple(last), False, 1)
 
     def features(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Canonical float32 features: (N, C), or (N, C, P) at the feature resolution when dense.
+        """Canonical float32 features: (N, C), or (N, C, *positions) at the feature resolution when dense.
 
         Several dense tensors are brought to the resolution of the largest one before they are joined.
         """
@@ -57,16 +57,14 @@ class Layout:
         if not self.dense:
             return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
         if len(parts) > 1:
-            largest = max(
-                (tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel()
-            )
+            largest = max((tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel())
             parts = [_resized(part, largest) for part in parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def output(self, output: Tensor) -> Tensor:
         """Canonical output: (N, D), or (N, D, P) when dense; an output (N,) has D = 1."""
         if not self.dense:
-            return output.reshape(len(output), -1)
+            return output.flatten(1) if output.dim() > 1 else output.unsqueeze(1)
         return (output.unsqueeze(1) if self.axis is None else output.movedim(self.axis, 1)).flatten(2)
 
     def heads(self, values: Tensor, output: Tensor) -> Tensor:
@@ -80,7 +78,7 @@ class Layout:
         """Canonical (N, D) or (N, D, P) values in the shape of the output `like`."""
         if not self.dense:
             return values.reshape(like.shape)
-        shaped = values.unflatten(2, self._positions_of(like))
+        shaped: Tensor = values.unflatten(2, self._positions_of(like))
         return shaped.squeeze(1) if self.axis is None else shaped.movedim(1, self.axis)
 
     def restore_classes(self, values: Tensor, like: Tensor) -> Tensor:

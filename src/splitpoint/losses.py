@@ -16,6 +16,7 @@ CoverageForm = Literal["authors", "paper"]
 
 def masked_mean(values: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
     """Mean of `values` over the rows of `mask`; 0 where no row is left."""
+    values, mask = torch.broadcast_tensors(values, mask)
     total = torch.where(mask, values, 0.0).sum(dim)
     return (total / mask.sum(dim).clamp(min=1)).clamp(max=torch.finfo(values.dtype).max)
 
@@ -27,7 +28,7 @@ def masked_mse(prediction: Tensor, target: Tensor, mask: Tensor, dim: int = 0) -
 
 
 def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
-    """Pinball loss of the `level`-quantile `bound` of `size`: ``mean max(level e, (level - 1) e)``, ``e = size - bound``.
+    """Pinball loss ``mean max(level e, (level - 1) e)``, ``e = size - bound``, of a predicted `level`-quantile of `size`.
 
     >>> size, rows = torch.tensor([1.0, 3.0]), torch.tensor([True, True])
     >>> pinball_loss(size, torch.tensor([2.0, 2.0]), torch.tensor(0.9), rows)
@@ -58,8 +59,9 @@ def coverage_loss(
         form: which of the two published forms.
     """
     error = torch.where(mask, size - bound, 0.0)
+    mask = mask.expand_as(error)
     covered = mask & (error <= 0)
-    share = covered.sum(dim) / mask.sum(dim).clamp(min=1)
+    share = covered.sum(dim).to(error.dtype) / mask.sum(dim).clamp(min=1)
     low, high = share < level, share > level
     above, below = (error > 0) & mask, (error < 0) & mask
     if form == "paper":

@@ -42,9 +42,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
     quantiles: Tensor | None
     threshold: Tensor | None
 
-    def __init__(
-        self, method: Method, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
-    ) -> None:
+    def __init__(self, method: Method, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.method, self.tap, self.layout, self.inputs = method, tap, layout, inputs
         self.base = tap.model
@@ -57,8 +55,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """Prediction from canonical features and the model's output tensor."""
 
     @abstractmethod
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
-        """Shape of a threshold that broadcasts against the rows of `score`: a size above 1 for its own threshold."""
+    def _channels(self, _score: Tensor) -> tuple[int, ...]:
+        """Shape of a threshold that broadcasts against the rows of a score: a size above 1 for its own threshold."""
 
     @property
     def layer(self) -> str:
@@ -143,12 +141,13 @@ class Method(ABC):
         rows_per_call: rows that go through the model at a time when the data do not come in batches.
         positions: most positions used of one map or sequence when the heads are trained.
         width: most units of a hidden layer, which has as many as there are features, but at least 16.
-        epochs: most passes over the recorded rows.
+        epochs: passes over the recorded rows; None for 50, but 1,000 to 3,000 steps.
         learning_rate: of the heads' optimiser.
+        decay: whether the learning rate falls to zero along a cosine.
         batch_size: rows of a step; None chooses by the number of rows.
         weight_decay: of the heads' optimiser.
-        held_back: share of the rows kept aside for early stopping; 0 switches it off.
-        patience: epochs without improvement before stopping.
+        held_back: share of the rows kept aside to find the best epoch; 0 trains on all rows to the end.
+        patience: epochs without improvement before stopping; None makes all passes and keeps the best state.
     """
 
     layer: LayerSpec = None
@@ -157,12 +156,13 @@ class Method(ABC):
     rows_per_call: int = 256
     positions: int = 256
     width: int = 64
-    epochs: int = 50
+    epochs: int | None = None
     learning_rate: float = 1e-3
+    decay: bool = True
     batch_size: int | None = None
     weight_decay: float = 0.0
     held_back: float = 0.1
-    patience: int = 10
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows_per_call", "positions", "width"):
@@ -195,9 +195,7 @@ class Method(ABC):
 
     def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
         if not isinstance(model, nn.Module):
-            raise SettingsError(
-                f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}."
-            )
+            raise SettingsError(f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}.")
         cache = None if self.cache == "ram" else Path(self.cache) / part
         return record(model, data, self._source(), cache=cache, label=part.split("/")[-1], progress=progress)
 
@@ -205,9 +203,7 @@ class Method(ABC):
         self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
     ) -> list[Recording]:
         if len(models) != len(data):
-            raise SettingsError(
-                f"Expected as many data sets as models, but got {len(data)} for {len(models)}."
-            )
+            raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
         many = len(models) > 1
         pairs = enumerate(zip(models, data, strict=True))
         found = [self._record(m, d, f"{i}/{part}" if many else part, progress) for i, (m, d) in pairs]

@@ -5,9 +5,9 @@ Rows are the first axis of every tensor field. Scores grow with uncertainty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ class Reference:
         return ~(score <= self.threshold.to(score))
 
     def percentile(self, score: Tensor) -> Tensor:
-        """Share of in-distribution scores below `score`, in percent (0 to 100); NaN stays NaN."""
+        """Share of in-distribution scores at or below `score`, in percent (0 to 100); NaN stays NaN."""
         shape = self.threshold.shape
         order = channel_order(shape, score.dim())
         moved = score.permute(order)
@@ -99,8 +99,7 @@ class Prediction:
         """The same prediction with every tensor on `device`."""
         return self._map(lambda tensor: tensor.to(device))
 
-    def _map(self: P, function: object) -> P:
-        assert callable(function)
+    def _map(self: P, function: Callable[[Tensor], Tensor]) -> P:
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: function(v) for k, v in tensors.items() if isinstance(v, Tensor)})
 
@@ -169,4 +168,5 @@ def concatenate(parts: Sequence[P]) -> P:
     """One prediction out of several, in order."""
     first = parts[0]
     names = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
-    return replace(first, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+    joined: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return replace(first, **joined)

@@ -107,9 +107,7 @@ def record(
         disk.append(rows, fingerprint)
     if tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
-    table = (
-        disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
-    )
+    table = disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
     return Recording(tap, layout, table, inputs)
 
 
@@ -124,9 +122,7 @@ def _rows(
     targets = source.targets(layout, output, batch.target)
     columns = {"features": layout.features(features), **targets.columns}
     if not torch.isfinite(columns["features"]).all():
-        raise DataError(
-            "Expected finite features, but got NaN or inf; check the inputs or choose another layer."
-        )
+        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
     if not layout.dense:
         return {name: values[targets.valid].cpu() for name, values in columns.items()}
     columns["features"] = layout.nearest(columns["features"], output)
@@ -156,9 +152,7 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
 
 
 def _meta(tap: Tap, layout: Layout, inputs: int, rows: dict[str, Tensor]) -> dict[str, Any]:
-    columns = {
-        name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()
-    }
+    columns = {name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()}
     return {
         "columns": columns,
         "names": tap.names,
@@ -168,9 +162,7 @@ def _meta(tap: Tap, layout: Layout, inputs: int, rows: dict[str, Tensor]) -> dic
     }
 
 
-def _remembered(
-    model: nn.Module, source: Source, disk: DiskTable | None
-) -> tuple[Tap | None, Layout | None, int]:
+def _remembered(model: nn.Module, source: Source, disk: DiskTable | None) -> tuple[Tap | None, Layout | None, int]:
     """Tap and layout of a cache that was begun before; nothing for a new one."""
     if disk is None or disk.meta is None:
         return None, None, 0

@@ -8,23 +8,26 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from splitpoint.batches import Data
 from splitpoint.cache import Table
-from splitpoint.calibration import conformal_factor, leverage, moments
+from splitpoint.calibration import conformal_factor, moments
 from splitpoint.consistency import Mars, scale_factors, sds
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.features import Tap
-from splitpoint.heads import Heads
+from splitpoint.heads import Heads, inverse_softplus
 from splitpoint.layout import Layout
-from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
+from splitpoint.leverage import LARGEST, fit_leverage
 from splitpoint.method import Method, Predictor, generators_for
+from splitpoint.objective import Objective, Outputs, summary
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.recording import Recording, Source, Targets
-from splitpoint.training import Losses, Rows, train
+from splitpoint.training import Member, folded, held_back, train
 
 Interval = Literal["split", "consistent", "conformal", "auto"]
+
+CROSS_FITTED = 20_000
+"""Most rows with which heads are cross-fitted; beyond, a held-back slice says as much."""
 
 
 def regression_targets(layout: Layout, output: Tensor, target: Tensor) -> Targets:
@@ -40,7 +43,8 @@ def regression_targets(layout: Layout, output: Tensor, target: Tensor) -> Target
     if torch.isinf(target).any():
         raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
     residual = layout.output(target.double() - output.double()).float()
-    return Targets({"residual": residual}, ~residual.isnan().all(1))
+    columns = {"output": layout.output(output).float(), "residual": residual}
+    return Targets(columns, ~residual.isnan().all(1))
 
 
 class RegressionPredictor(Predictor[RegressionPrediction]):
@@ -48,6 +52,7 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
 
     method: SplitPointRegressor
     scale: Tensor
+    shape: Tensor
     factors: Tensor
 
     def __init__(
@@ -59,15 +64,13 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         tensors: Mapping[str, Tensor],
     ) -> None:
         super().__init__(method, tap, layout, inputs, tensors)
-        self.heads = Heads.from_state(tensors, "heads.")
-        self.register_buffer("scale", tensors["scale"])
-        self.register_buffer("factors", tensors["factors"])
+        self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")})
+        for name in ("scale", "shape", "factors"):
+            self.register_buffer(name, tensors[name])
 
     def _predict(self, features: Tensor, output: Tensor) -> RegressionPrediction:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
-        unit_bounds, unit_mars = self.method._decode(raw, axis=1)
-        scale = self.scale.reshape(-1, *[1] * (unit_bounds.dim() - 4))
-        bounds, mars = unit_bounds * scale[:, None, None], Mars(*(mar * scale for mar in unit_mars))
+        bounds, mars = self.half_widths(raw)
         levels = self.method.levels
         aleatoric = bounds[:, :, :, -1].sum(2)
         calibrated = self._calibrated(bounds, mars)
@@ -77,8 +80,7 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
 
         mean = output if output.dtype == torch.float64 else output.float()
         down, up = (
-            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1)
-            for side in (0, 1)
+            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1) for side in (0, 1)
         )
         score = sds(mars)
         return RegressionPrediction(
@@ -95,6 +97,15 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
             mar_down=shaped(mars.down),
         )
 
+    def half_widths(self, raw: Mapping[str, Tensor]) -> tuple[Tensor, Mars]:
+        """Raw head outputs (N, M, ...) -> uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...)."""
+        quantiles, mars = self.method.outputs.decode(raw, axis=1)
+        bounds = shaped_bounds(quantiles, mars, self.shape)
+        scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
+        if "leverage" in raw:
+            mars = mars._replace(total=mars.total * (1 + raw["leverage"]).sqrt())
+        return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
+
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
         """Half-widths (N, D, 2, L, ...) after the calibration that the method asks for."""
         kind = self.method.interval
@@ -106,7 +117,8 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
         return (bounds * factors).cummax(3).values
 
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
+    def _channels(self, _score: Tensor) -> tuple[int, ...]:
+        score = _score
         shape = tuple(score.shape[1:])
         if not self.layout.dense:
             return shape
@@ -131,11 +143,15 @@ class SplitPointRegressor(Method):
         interval: how bounds are calibrated: "split" not at all (E27), "consistent" by the bounded consistency
             factors (E30), "conformal" on calibration data, "auto" conformal with calibration data, else "split".
         factor_limit: largest consistency factor; None for the paper's unbounded one.
-        quantile_loss: "coverage" (the authors' form), "coverage_paper" (the printed form) or "pinball".
+        quantile_loss: "pinball", "coverage" (the authors' form) or "coverage_paper" (the printed form).
         quantile_layers: hidden layers of the quantile heads.
         mar_layers: hidden layers of the MAR heads.
         shared: one trunk for all heads, with `mar_layers` layers, in place of two.
         standardise: features and residuals are brought to unit size inside the head.
+        leverage: heads see the log-leverage of a row, and the total MAR rises with it by ``sqrt(1 + leverage)``, the
+            growth of the error of a linear layer away from its data.
+        folds: copies of the heads that leave out a part of the rows each; the half-widths are shaped and scaled on
+            the rows left out. Above 20,000 rows the `held_back` ones serve instead.
     """
 
     confidence_level: float | tuple[float, ...] = 0.95
@@ -143,11 +159,14 @@ class SplitPointRegressor(Method):
     residuals: Literal["train", "loo"] = "loo"
     interval: Interval = "auto"
     factor_limit: float | None = 2.0
-    quantile_loss: Literal["coverage", "coverage_paper", "pinball"] = "coverage"
+    quantile_loss: Literal["pinball", "coverage", "coverage_paper"] = "pinball"
     quantile_layers: int = 1
     mar_layers: int = 3
     shared: bool = False
     standardise: bool = True
+    leverage: bool = True
+    folds: int = 5
+    learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,9 +174,7 @@ class SplitPointRegressor(Method):
             raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level}.")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise SettingsError(
-                    f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}."
-                )
+                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         if self.factor_limit is not None and self.factor_limit < 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
         if min(self.quantile_layers, self.mar_layers) < 0:
@@ -176,10 +193,14 @@ class SplitPointRegressor(Method):
             "mar_layers": 1,
             "shared": True,
             "standardise": False,
+            "leverage": False,
+            "quantile_loss": "coverage",
             "width": 1_000_000,
             "epochs": 400,
             "learning_rate": 1e-4,
+            "decay": False,
             "batch_size": 64,
+            "folds": 0,
             "held_back": 0.0,
         }
         return cls(confidence_level, **(recipe | changes))
@@ -189,6 +210,11 @@ class SplitPointRegressor(Method):
         """Confidence levels, ascending."""
         level = self.confidence_level
         return tuple(sorted({float(v) for v in (level if isinstance(level, Sequence) else (level,))}))
+
+    @property
+    def outputs(self) -> Outputs:
+        """Meaning of the heads' outputs."""
+        return Outputs(self.levels, self.shared)
 
     def fit(
         self,
@@ -221,26 +247,44 @@ class SplitPointRegressor(Method):
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[RegressionPredictor]:
-        """Fit several models of one shape at once; each ends up as `fit` alone would leave it, at a fraction of the cost."""
+        """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         method = replace(self, interval=self._resolved(calibration is not None))
         recordings = self._record_many(models, data, "train", progress)
         generators = generators_for(range(len(models)) if seeds is None else seeds)
-        objective, heads = method._prepared(recordings, generators)
-        train(
+        groups = method._members([recording.table for recording in recordings], generators)
+        size = len(groups[0])
+        objective, heads = method._prepared([g[0].table for g in groups], size, generators, recordings[0].tap.device)
+        scored = train(
             heads,
-            [recording.table for recording in recordings],
+            [member for group in groups for member in group],
             objective.loss,
-            objective.score,
+            objective.score if bool(groups[0][0].scored.any()) else None,
             self._training(),
-            generators,
+            generators_for([seed for g in generators for seed in _seeds(g, size)]),
+            group=size,
             label="fitting heads",
             progress=progress,
         )
+        shapes = objective.shapes(heads, scored)
         held_out = None if calibration is None or method.interval != "conformal" else calibration
         return [
-            method._predictor(r, heads.member(i), objective.scale[i], held_out and held_out[i], progress)
-            for i, r in enumerate(recordings)
+            method._predictor(
+                recording,
+                heads.member((i + 1) * size - 1),
+                {"scale": objective.scale[i * size], "shape": shapes[i], "factors": torch.ones_like(shapes[i][..., 0])},
+                held_out and held_out[i],
+                progress,
+            )
+            for i, recording in enumerate(recordings)
         ]
+
+    def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
+        """For every table, the members that are trained on it; the last one is deployed."""
+        most, fewest = max(table.rows for table in tables), min(table.rows for table in tables)
+        pairs = list(zip(tables, generators, strict=True))
+        if self.folds > 1 and most <= CROSS_FITTED and fewest >= 2 * self.folds:
+            return [folded(table, self.folds, generator) for table, generator in pairs]
+        return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
 
     def _resolved(self, calibrated: bool) -> Interval:
         if self.interval == "conformal" and not calibrated:
@@ -263,63 +307,59 @@ class SplitPointRegressor(Method):
             self.positions,
         )
 
-    def _trunks(self, features: int, outputs: int) -> dict[str, list[int]]:
-        hidden, quantiles, mars = self._hidden(features), outputs * 2 * len(self.levels), outputs * 3
-        if self.shared:
-            return {"shared": [hidden] * self.mar_layers + [quantiles + mars]}
-        return {
-            "quantile": [hidden] * self.quantile_layers + [quantiles],
-            "mar": [hidden] * self.mar_layers + [mars],
-        }
-
-    def _decode(self, raw: Mapping[str, Tensor], axis: int) -> tuple[Tensor, Mars]:
-        """Half-widths (..., D, 2, L, ...) and MARs (..., D, ...) in units of the residual scale.
-
-        Sides are (down, up). Half-widths of rising levels add up positive steps, so they never cross.
-        """
-        levels = len(self.levels)
-        if self.shared:
-            outputs = raw["shared"].shape[axis] // (2 * levels + 3)
-            quantile, mar = raw["shared"].split([outputs * 2 * levels, outputs * 3], axis)
-        else:
-            quantile, mar = raw["quantile"], raw["mar"]
-        steps = F.softplus(quantile.unflatten(axis, (-1, 2, levels)))
-        bounds = steps if levels == 1 else steps.cumsum(axis + 2)
-        return bounds, Mars(*F.softplus(mar.unflatten(axis, (-1, 3))).unbind(axis + 1))
-
     def _prepared(
-        self, recordings: Sequence[Recording], generators: Sequence[torch.Generator]
+        self, tables: Sequence[Table], size: int, generators: Sequence[torch.Generator], device: torch.device
     ) -> tuple[Objective, Heads]:
-        """Loss in units of the residual scale, and heads that start at the marginal quantiles and MARs."""
-        tables = [recording.table for recording in recordings]
-        if self.residuals == "loo":
-            for table in tables:
-                table.attach("shrink", 1 - leverage(table)[:, None])
-        summaries = [_summary(table, self.levels) for table in tables]
+        """Loss in units of the residual scale, and heads that start at the marginal quantiles and MARs.
+
+        Every table serves a group of `size` consecutive members.
+        """
+        inputs = [self._inputs(table) for table in tables]
+        summaries = [summary(table, self.levels) for table in tables]
         features, outputs = tables[0].width("features"), tables[0].width("residual")
-        ones = torch.ones(len(tables), outputs)
-        scale = torch.stack([s["scale"] for s in summaries]) if self.standardise else ones
-        spread = [moments(table) for table in tables]
-        center = torch.stack([s[0] for s in spread])[:, None]
-        deviation = torch.stack([s[1] for s in spread])[:, None]
+
+        def stacked(parts: list[dict[str, Tensor]], key: str) -> Tensor:
+            return torch.stack([part[key] for part in parts]).repeat_interleave(size, 0)
+
+        sizes = self.outputs.trunks(self._hidden(features), self.quantile_layers, self.mar_layers, outputs)
+        seeded = generators_for([seed for g in generators for seed in _seeds(g, size)])
+        joint = {key: stacked(inputs, key) for key in inputs[0]}
+        heads = Heads.random(joint, sizes, seeded)
+        scale = stacked(summaries, "scale")
         if not self.standardise:
-            center, deviation = torch.zeros_like(center), torch.ones_like(deviation)
-        heads = Heads.random(center, deviation, self._trunks(features, outputs), generators)
+            return Objective(self.outputs, self.quantile_loss, torch.ones_like(scale).to(device), size), heads.to(
+                device
+            )
+        steps, mars = (inverse_softplus(stacked(summaries, key).flatten(1)) for key in ("steps", "mars"))
+        if self.shared:
+            heads.start_at("shared", torch.cat([steps, mars], 1))
+        else:
+            heads.start_at("quantile", steps)
+            heads.start_at("mar", mars)
+        return Objective(self.outputs, self.quantile_loss, scale.to(device), size), heads.to(device)
+
+    def _inputs(self, table: Table) -> dict[str, Tensor]:
+        """Standardisation and leverage of the features; attaches the factor that makes residuals leave-one-out."""
+        center, spread = moments(table)
+        plain = {"center": center[None], "spread": spread[None]}
+        if self.leverage or self.residuals == "loo":
+            with_leverage = fit_leverage(table)
+            if self.residuals == "loo":
+                table.attach("shrink", 1 - table.column("leverage").clamp(max=LARGEST))
+            plain = with_leverage if self.leverage else plain
         if self.standardise:
-            steps, mars = (torch.stack([s[key] for s in summaries]).flatten(1) for key in ("steps", "mars"))
-            if self.shared:
-                heads.start_at("shared", torch.cat([steps, mars], 1))
-            else:
-                heads.start_at("quantile", steps)
-                heads.start_at("mar", mars)
-        device = recordings[0].tap.device
-        return Objective(self, scale.to(device)), heads.to(device)
+            return plain
+        return {"center": torch.zeros_like(plain["center"]), "spread": torch.ones_like(plain["spread"])}
 
     def _predictor(
-        self, recording: Recording, heads: Heads, scale: Tensor, calibration: Data | None, progress: bool
+        self,
+        recording: Recording,
+        heads: Heads,
+        fitted: dict[str, Tensor],
+        calibration: Data | None,
+        progress: bool,
     ) -> RegressionPredictor:
-        factors = torch.ones(len(scale), 2, len(self.levels), device=scale.device)
-        tensors = {"scale": scale, "factors": factors, **heads.state_dict(prefix="heads.")}
+        tensors = fitted | dict(heads.state_dict(prefix="heads."))
         predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, tensors)
         if calibration is not None:
             same_layer = replace(self, layer=recording.tap.spec)
@@ -331,88 +371,37 @@ class SplitPointRegressor(Method):
 _CHOICES: dict[str, tuple[str, ...]] = {
     "residuals": ("train", "loo"),
     "interval": ("split", "consistent", "conformal", "auto"),
-    "quantile_loss": ("coverage", "coverage_paper", "pinball"),
+    "quantile_loss": ("pinball", "coverage", "coverage_paper"),
 }
 
 
-@dataclass(frozen=True)
-class Objective:
-    """Losses of a stack of regression heads; `scale` (E, D) is the size of a residual."""
+def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
+    """Half-widths ``c0 quantile + c1 MAR of the side + c2`` that never cross.
 
-    method: SplitPointRegressor
-    scale: Tensor
-
-    def loss(self, heads: Heads, rows: Rows) -> Losses:
-        """Training loss (E,) of every trunk: quantile loss of both sides and squared error of the three MARs (E21)."""
-        return self._losses(heads, rows, self.method.quantile_loss)
-
-    def score(self, heads: Heads, rows: Rows) -> Losses:
-        """The same with the pinball loss, which unlike the coverage loss ranks bounds properly."""
-        return self._losses(heads, rows, "pinball")
-
-    def _losses(self, heads: Heads, rows: Rows, kind: str) -> Losses:
-        bounds, mars = self.method._decode(heads(rows["features"]), axis=2)
-        residual = rows["residual"] / torch.where(self.scale > 0, self.scale, 1.0)[:, None]
-        residual = residual / rows["shrink"] if "shrink" in rows else residual
-        size, up, down = residual.abs(), residual > 0, residual < 0
-        level = torch.tensor(self.method.levels, device=size.device)
-        quantile = sum(
-            _quantile_loss(kind, size.unsqueeze(-1), bounds[:, :, :, side], level, mask.unsqueeze(-1)).mean(
-                (1, 2)
-            )
-            for side, mask in enumerate((down, up))
-        )
-        squared = sum(
-            masked_mse(mar, size, mask, dim=1).mean(1)
-            for mar, mask in zip(mars, (up | down, up, down), strict=True)
-        )
-        assert isinstance(quantile, Tensor)
-        assert isinstance(squared, Tensor)
-        return (
-            {"shared": quantile + squared} if self.method.shared else {"quantile": quantile, "mar": squared}
-        )
+    Args:
+        bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
+        mars: (N, D, ...) predicted MARs.
+        shape: (D, 2, L, 3) coefficients, see `calibration.fit_shape`.
+    """
+    c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
+    sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)
+    mixed = c0 * bounds + c1 * sides + c2
+    return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
 
 
-def _quantile_loss(kind: str, size: Tensor, bound: Tensor, level: Tensor, mask: Tensor) -> Tensor:
-    if kind == "pinball":
-        return pinball_loss(size, bound, level, mask, dim=1)
-    return coverage_loss(
-        size, bound, level, mask, dim=1, form="paper" if kind == "coverage_paper" else "authors"
-    )
-
-
-def _summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
-    """Scale (D,) of the residuals, and where heads start: steps (D, 2, L) and MARs (D, 3) in units of it."""
-    parts = [window["residual"] / window.get("shrink", 1.0) for window in table.slices()]
-    residual = torch.cat(parts)
-    scale = residual.abs().nanmean(0).nan_to_num(0.0)
-    unit = residual / torch.where(scale > 0, scale, 1.0)
-    shares = torch.tensor(levels)
-    steps, mars = torch.ones(len(scale), 2, len(levels)), torch.ones(len(scale), 3)
-    for output, column in enumerate(unit.T):
-        sides = [-column[column < 0], column[column > 0]]
-        both = torch.cat(sides)
-        for side, sizes in enumerate(sides):
-            chosen = sizes if len(sizes) else both
-            if len(chosen):
-                ordered = chosen.sort().values
-                bounds = ordered[(shares * len(ordered)).long().clamp(max=len(ordered) - 1)]
-                steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1))
-                mars[output, 2 - side] = chosen.mean()
-    return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}
+def _seeds(generator: torch.Generator, count: int) -> list[int]:
+    return torch.randint(2**62, (count,), generator=generator).tolist()
 
 
 def _conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
     """Per-side factors (D, 2, L) from calibration rows."""
-    ratios, signs = [], []
-    for window in table.slices():
-        raw = predictor.heads.pointwise(window["features"].to(predictor.scale.device))
+    ratios = []
+    for part in table.slices():
         with torch.no_grad():
-            bounds = predictor.method._decode(raw, axis=1)[0].cpu() * predictor.scale.cpu()[:, None, None]
-        size = window["residual"].abs()[:, :, None, None]
-        ratios.append(size / bounds.clamp(min=torch.finfo(bounds.dtype).tiny))
-        signs.append(window["residual"].sign())
-    ratio, sign = torch.cat(ratios), torch.cat(signs)
+            bounds, _ = predictor.half_widths(predictor.heads.pointwise(part["features"].to(predictor.scale.device)))
+        size = part["residual"].abs()[:, :, None, None]
+        ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
+    ratio, sign = torch.cat(ratios), table.column("residual").sign()
     factors = torch.ones(ratio.shape[1:])
     for output in range(ratio.shape[1]):
         for side, value in enumerate((-1, 1)):

@@ -33,14 +33,10 @@ METHODS: dict[str, tuple[type[Method], type[Predictor[Any]]]] = {
 
 def save(predictor: Predictor[Any], path: Path) -> None:
     """Write the heads, their settings and the base model's fingerprint to `path`, all or nothing."""
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone() for name, tensor in predictor.own_tensors().items()
-    }
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in predictor.own_tensors().items()}
     metadata = {KEY: json.dumps(_describe(predictor)), "format": "pt"}
     if not path.parent.is_dir():
-        raise StorageError(
-            f"Expected a folder to save to, but {path.parent} does not exist; create it first."
-        )
+        raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     os.close(handle)
     try:
@@ -102,9 +98,7 @@ def load(
     try:
         predictor = _rebuild(description, tensors, model, layer)
     except (KeyError, TypeError, IndexError, SettingsError) as error:
-        raise StorageError(
-            f"Expected a complete splitpoint file, but {path} lacks or garbles {error}."
-        ) from error
+        raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error
     device = predictor.tap.device if map_location is None else torch.device(map_location)
     return predictor.heads_to(device)
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.cache import Table
-from splitpoint.calibration import WIDEST_GRAM, moments
+from splitpoint.calibration import moments
+from splitpoint.leverage import projection
 
 RIDGE = 0.1
 BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation", "offset")
@@ -60,7 +61,7 @@ class Support(nn.Module):
             mass: mean of `s` over the training rows.
         """
         center, spread = moments(table)
-        project = _projection(len(center))
+        project = projection(len(center))
         width = project.shape[1]
         counts, sums = (
             torch.zeros(classes, dtype=torch.float64),
@@ -90,9 +91,7 @@ class Support(nn.Module):
             "offset": torch.zeros((), dtype=torch.float64),
         }
         support = Support(tensors, steepness)
-        evidence = torch.cat(
-            [support.evidence(support.distance(p["features"]), p["logits"]) for p in table.slices()]
-        )
+        evidence = torch.cat([support.evidence(support.distance(p["features"]), p["logits"]) for p in table.slices()])
         support.usual.copy_(evidence.mean(0))
         support.deviation.copy_(evidence.std(0, correction=0).clamp(min=1e-9))
         support.offset.copy_(_offset(steepness * support._summed(evidence), mass))
@@ -119,14 +118,6 @@ class Support(nn.Module):
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> ``s`` (R, ...) in float64."""
         return torch.sigmoid(self.steepness * self._summed(self.evidence(distance, logits)) + self.offset)
-
-
-def _projection(width: int) -> Tensor:
-    if width <= WIDEST_GRAM:
-        return torch.eye(width)
-    return torch.randn(width, WIDEST_GRAM, generator=torch.Generator().manual_seed(0)) / math.sqrt(
-        WIDEST_GRAM
-    )
 
 
 def _offset(values: Tensor, mass: float) -> Tensor:

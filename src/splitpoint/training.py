@@ -6,6 +6,7 @@ as it would alone. Randomness comes from the generators only; the global state i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads
 
 HELD_BACK_LIMIT = 20_000
-FULL_BATCHES = 64
+LOOKS = 25
 
 Rows = dict[str, Tensor]
 Losses = dict[str, Tensor]
@@ -30,142 +31,161 @@ class Training:
     """Settings of the optimiser.
 
     Attributes:
-        epochs: most passes over the rows.
-        learning_rate: of Adam; falls along a cosine to a hundredth when `decay`.
+        epochs: most passes over the rows; None for 50, but 1,000 to 3,000 steps.
+        learning_rate: of Adam, falling to zero along a cosine when `decay`.
         batch_size: rows a step and member; None picks it by the number of rows, 64 to 4096.
         weight_decay: decoupled weight decay (AdamW).
-        held_back: share of the rows kept aside for early stopping; 0 trains on all rows for all epochs.
-        patience: epochs without improvement after which a trunk stops.
+        held_back: share of the rows kept aside to choose the best epoch by; 0 trains on all rows.
+        patience: epochs without improvement before stopping; None makes all passes and keeps the best state.
         decay: whether the learning rate falls.
     """
 
-    epochs: int = 50
+    epochs: int | None = None
     learning_rate: float = 1e-3
     batch_size: int | None = None
     weight_decay: float = 0.0
     held_back: float = 0.1
-    patience: int = 10
-    decay: bool = False
+    patience: int | None = None
+    decay: bool = True
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.learning_rate <= 0 or self.patience < 1:
+        for name in ("epochs", "batch_size", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingsError(f"Expected {name} >= 1 or None, but got {value}.")
+        if self.learning_rate <= 0 or self.weight_decay < 0:
             raise SettingsError(
-                "Expected epochs, patience >= 1 and learning_rate > 0, but got " + repr(self) + "."
+                f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
-        if self.batch_size is not None and self.batch_size < 1:
-            raise SettingsError(f"Expected batch_size >= 1 or None, but got {self.batch_size}.")
         if not 0 <= self.held_back < 1:
             raise SettingsError(f"Expected held_back in [0, 1), but got {self.held_back}.")
 
     def batch(self, rows: int) -> int:
-        """Rows a step: `batch_size`, or about a 64th of the rows as a power of two between 64 and 4096."""
-        wanted = self.batch_size or min(4096, max(64, 2 ** (rows // FULL_BATCHES).bit_length() // 2))
+        """Rows a step: `batch_size`, or about a hundredth of the rows as a power of two between 64 and 4096."""
+        wanted = self.batch_size or min(4096, max(64, 2 ** (rows // 64).bit_length() // 2))
         return max(1, min(wanted, rows))
+
+    def passes(self, rows: int) -> int:
+        """Number of epochs for a member with that many rows."""
+        steps = -(-rows // self.batch(rows))
+        return self.epochs or min(max(50, -(-1000 // steps)), max(1, 3000 // steps))
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How training went.
+class Member:
+    """Rows of one member of a stack.
 
     Attributes:
-        epochs: passes made.
-        loss: mean training loss of the last pass, one for each member.
-        best: epoch of the state that was kept, for each trunk and member; the last one without early stopping.
+        table: where they are.
+        left_out: (rows,) mask of the rows it is not trained on.
+        scored: (rows,) mask of the rows it is scored on.
     """
 
-    epochs: int
-    loss: list[float]
-    best: dict[str, list[int]]
+    table: Table
+    left_out: Tensor
+    scored: Tensor
+
+    def scored_rows(self) -> Rows:
+        """The rows it is scored on."""
+        parts, start = [], 0
+        for part in self.table.slices():
+            stop = start + _length(part)
+            parts.append(_select(part, self.scored[start:stop]))
+            start = stop
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def train(
     heads: Heads,
-    tables: Sequence[Table],
+    members: Sequence[Member],
     loss: Loss,
-    score: Loss,
+    score: Loss | None,
     settings: Training,
     generators: Sequence[torch.Generator],
     *,
+    group: int = 1,
     label: str,
     progress: bool,
-) -> Outcome:
-    """Train the stack `heads` in place, member e on ``tables[e]``.
+) -> Rows:
+    """Train the stack `heads` in place, each member on its own rows, and keep the best state of every trunk.
 
     Args:
-        heads: stack of as many members as there are tables.
-        tables: rows of each member; only a stack of one may read from disk.
+        heads: stack of as many networks as there are members.
+        members: their rows; only a stack of one may read from disk.
         loss: from heads and rows (E, B, ...) to the training loss (E,) of every trunk.
-        score: the same for early stopping, on the held-back rows.
+        score: from heads and scored rows (E, R, ...) to the score (E / group,) of the trunks that keep their best
+            epoch, which the members of a group share; other trunks keep the last one. None to keep the last of all.
         settings: optimiser settings.
         generators: one for each member; batches are drawn from them.
+        group: number of consecutive members that share their best epoch.
         label: of the progress bar.
         progress: whether to show it.
+
+    Returns:
+        The scored rows (E, R, ...).
     """
-    feed = Feed(tables, settings, generators, heads.center.device)
+    feed = Feed(members, settings, generators, heads.center.device)
     optimiser = torch.optim.AdamW(
         heads.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
-    best = Best(heads, settings.patience)
-    mean, epoch = torch.zeros(len(tables)), 0
-    with tqdm(
-        total=settings.epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True
-    ) as shown:
-        for epoch in range(1, settings.epochs + 1):
-            if settings.decay:
-                optimiser.param_groups[0]["lr"] = _cosine(settings, epoch)
+    best = Best(heads, group, settings.patience)
+    epochs = settings.passes(feed.largest)
+    look = max(1, epochs // LOOKS) if settings.patience is None else 1
+    with tqdm(total=epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
+        for epoch in range(1, epochs + 1):
             losses = []
-            for rows in feed.batches():
+            for part, rows in feed.batches():
+                if settings.decay:
+                    turn = math.pi * (epoch - 1 + part) / epochs
+                    optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 + math.cos(turn)) / 2
                 optimiser.zero_grad()
-                members = torch.stack(list(loss(heads, rows).values())).sum(0)
-                members.sum().backward()  # type: ignore[no-untyped-call]
+                total = torch.stack(list(loss(heads, rows).values())).sum()
+                total.backward()
                 optimiser.step()
-                losses.append(members.detach())
-            mean = torch.stack(losses).mean(0)
-            shown.set_postfix_str(f"loss {mean.mean():.4g}", refresh=False)
+                losses.append(total.detach())
+            shown.set_postfix_str(f"loss {torch.stack(losses).mean() / len(members):.4g}", refresh=False)
             shown.update()
-            if _length(feed.held) and next(iter(feed.held.values())).shape[1]:
+            if score is not None and (epoch % look == 0 or epoch == epochs):
                 with torch.no_grad():
-                    best.update(score(heads, feed.held), epoch)
+                    best.update(score(heads, feed.scored), epoch)
                 if best.exhausted(epoch):
                     break
     best.restore()
-    kept = best.epochs or {name: torch.full((len(tables),), epoch) for name in heads.trunks}
-    return Outcome(epoch, mean.tolist(), {name: epochs.tolist() for name, epochs in kept.items()})
-
-
-def _cosine(settings: Training, epoch: int) -> float:
-    turn = torch.pi * (epoch - 1) / max(settings.epochs, 1)
-    return settings.learning_rate * (0.01 + 0.99 * 0.5 * (1 + float(torch.cos(torch.tensor(turn)))))
+    return feed.scored
 
 
 @dataclass
 class Best:
-    """Best state of every trunk and member so far, by the score on held-back rows."""
+    """Best state of every scored trunk so far; the members of a group change together."""
 
     heads: Heads
-    patience: int
+    group: int
+    patience: int | None
     epochs: dict[str, Tensor] = field(default_factory=dict)
     scores: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def update(self, scores: Losses, epoch: int) -> None:
-        """Keep the state of the members that improved and have not run out of patience."""
+        """Keep the state of the groups that improved and have not run out of patience."""
         for name, value in scores.items():
             parameters = list(self.heads.trunks[name].parameters())
             if name not in self.states:
-                self.scores[name], self.epochs[name] = value.clone(), torch.full(value.shape, epoch)
+                self.scores[name], self.epochs[name] = value.clone(), torch.full_like(value, epoch)
                 self.states[name] = [p.detach().clone() for p in parameters]
                 continue
-            waiting = (epoch - self.epochs[name] <= self.patience).to(value.device)
-            better = (value < self.scores[name]) & waiting
+            better = value < self.scores[name]
+            if self.patience is not None:
+                better &= epoch - self.epochs[name] <= self.patience
             self.scores[name] = torch.where(better, value, self.scores[name])
-            self.epochs[name] = torch.where(better.cpu(), epoch, self.epochs[name])
+            self.epochs[name] = torch.where(better, float(epoch), self.epochs[name])
+            chosen = better.repeat_interleave(self.group)
             for kept, parameter in zip(self.states[name], parameters, strict=True):
-                kept[better] = parameter.detach()[better]
+                kept[chosen] = parameter.detach()[chosen]
 
     def exhausted(self, epoch: int) -> bool:
-        """Whether no trunk of any member has patience left."""
-        return all(bool((epoch - epochs >= self.patience).all()) for epochs in self.epochs.values())
+        """Whether no scored trunk of any group has patience left."""
+        patience = self.patience
+        return patience is not None and all(bool((epoch - e >= patience).all()) for e in self.epochs.values())
 
     def restore(self) -> None:
         """Put the best states back."""
@@ -176,69 +196,75 @@ class Best:
 
 
 class Feed:
-    """Shuffled batches (E, B, ...) straight from tensors, and the held-back rows."""
+    """Shuffled batches (E, B, ...) straight from tensors, and the rows to score on."""
 
     def __init__(
         self,
-        tables: Sequence[Table],
+        members: Sequence[Member],
         settings: Training,
         generators: Sequence[torch.Generator],
         device: torch.device,
     ) -> None:
-        if min(table.rows for table in tables) < 2:
-            raise DataError(
-                "Expected at least two rows with a target to train on, but got fewer; give more data."
-            )
+        counts = [int((~member.left_out).sum()) for member in members]
+        if min(counts) < 1:
+            raise DataError("Expected at least two rows with a target to train on, but got fewer; give more data.")
         self.generators, self.device, self.settings = generators, device, settings
-        self.table, self.on_disk = tables[0], tables[0].window < tables[0].rows
-        held, rest = [], []
-        for table, generator in zip(tables, generators, strict=True):
-            table.attach("held_back", _held_back(table.rows, settings.held_back, generator))
-            parts = [_select(part, part.pop("held_back")) for part in table.slices()]
-            held.append({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-            if not self.on_disk:
-                window = next(table.windows(generator))
-                rest.append(_select(window, ~window.pop("held_back")))
-        self.held = self._moved(_stack(held))
-        self.counts = [_length(rows) for rows in rest]
-        self.rest = {k: torch.cat([rows[k] for rows in rest]) for k in rest[0]} if rest else {}
-        self.rest = self._moved(self.rest)
+        self.member, self.largest = members[0], max(counts)
+        self.on_disk = self.member.table.window < self.member.table.rows
+        self.scored = self._moved(_stack([member.scored_rows() for member in members]))
+        self.counts = counts
+        self.rest: Rows = {}
+        if not self.on_disk:
+            rest = [_select(member.table.whole(), ~member.left_out) for member in members]
+            self.rest = self._moved({name: torch.cat([rows[name] for rows in rest]) for name in rest[0]})
 
     def _moved(self, rows: Rows) -> Rows:
         return {name: value.to(self.device) for name, value in rows.items()}
 
-    def batches(self) -> Iterator[Rows]:
-        """One pass over the rows of every member; the last batch is filled up with rows of the same pass."""
+    def batches(self) -> Iterator[tuple[float, Rows]]:
+        """One pass over the rows of every member: the part of the pass that is done, and a batch."""
         if not self.on_disk:
-            yield from self._shuffled(self.rest, self.counts)
+            yield from self._shuffled(self.rest, self.counts, 0.0, 1.0)
             return
-        for window in self.table.windows(self.generators[0]):
-            rows = self._moved(_select(window, ~window.pop("held_back")))
-            yield from self._shuffled(rows, [_length(rows)])
+        table, left_out, done = self.member.table, self.member.left_out, 0
+        for start, window in table.windows(self.generators[0]):
+            count = _length(window)
+            rows = self._moved(_select(window, ~left_out[start : start + count]))
+            yield from self._shuffled(rows, [_length(rows)], done / table.rows, count / table.rows)
+            done += count
 
-    def _shuffled(self, rows: Rows, counts: list[int]) -> Iterator[Rows]:
-        """Batches of members whose rows lie one after the other, `counts` rows each."""
+    def _shuffled(self, rows: Rows, counts: list[int], done: float, share: float) -> Iterator[tuple[float, Rows]]:
+        """Batches of members whose rows lie one after the other; the last is filled up with rows of the same pass."""
         if not min(counts):
             return
-        size = min(self.settings.batch(max(counts)), min(counts))
+        size = min(self.settings.batch(self.largest), min(counts))
         steps = -(-max(counts) // size)
         orders, start = [], 0
         for count, generator in zip(counts, self.generators, strict=True):
             order = torch.randperm(count, generator=generator)
             orders.append(start + order[torch.arange(steps * size) % count].reshape(steps, size))
             start += count
-        for step in torch.stack(orders, 1).flatten(1).to(self.device):
-            yield {k: v.index_select(0, step).unflatten(0, (len(counts), size)) for k, v in rows.items()}
+        for number, step in enumerate(torch.stack(orders, 1).flatten(1).to(self.device)):
+            batch = {k: v.index_select(0, step).unflatten(0, (len(counts), size)) for k, v in rows.items()}
+            yield done + share * number / steps, batch
 
 
 def _length(rows: Rows) -> int:
     return len(next(iter(rows.values())))
 
 
-def _held_back(rows: int, share: float, generator: torch.Generator) -> Tensor:
-    mask = torch.zeros(rows, dtype=torch.bool)
-    mask[torch.randperm(rows, generator=generator)[: min(int(share * rows), HELD_BACK_LIMIT)]] = True
-    return mask
+def held_back(table: Table, share: float, generator: torch.Generator) -> Member:
+    """A member that leaves out a random share of its rows, at most 20,000, to be scored on."""
+    mask = torch.zeros(table.rows, dtype=torch.bool)
+    mask[torch.randperm(table.rows, generator=generator)[: min(int(share * table.rows), HELD_BACK_LIMIT)]] = True
+    return Member(table, mask, mask)
+
+
+def folded(table: Table, folds: int, generator: torch.Generator) -> list[Member]:
+    """Members that leave out one fold each to be scored on it, and a last one that is trained on all rows."""
+    fold = torch.arange(table.rows)[torch.randperm(table.rows, generator=generator)] % folds
+    masks = [fold == number for number in range(folds)]
+    return [*(Member(table, mask, mask) for mask in masks), Member(table, torch.zeros_like(masks[0]), masks[0])]
 
 
 def _select(rows: Rows, mask: Tensor) -> Rows:
@@ -246,6 +272,6 @@ def _select(rows: Rows, mask: Tensor) -> Rows:
 
 
 def _stack(members: list[Rows]) -> Rows:
-    """Held-back rows as (E, R, ...), cut to the smallest number of rows."""
+    """Rows of all members as (E, R, ...), cut to the smallest number of rows."""
     size = min(map(_length, members))
     return {name: torch.stack([rows[name][:size] for rows in members]) for name in members[0]}

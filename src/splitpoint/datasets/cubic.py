@@ -42,16 +42,23 @@ NOISE_LAWS: dict[str, Callable[[int, torch.Generator], Tensor]] = {
 """Centred noise by name: log-normal(1.5, 1); 0.4 N(0,1) + 0.3 N(40,1) + 0.3 N(-10,1); N(0, sd 8)."""
 
 
-def cubic(rows: int, noise: str = "log_normal", limit: float = 4.0, *, generator: torch.Generator) -> Cubic:
-    """Draw `rows` points with `x` uniform in [-limit, limit] and one of the `NOISE_LAWS`."""
+def _law(noise: str) -> Callable[[int, torch.Generator], Tensor]:
     if noise not in NOISE_LAWS:
         raise SettingsError(f"Expected noise to be one of {sorted(NOISE_LAWS)}, but got {noise!r}.")
+    return NOISE_LAWS[noise]
+
+
+def cubic(rows: int, noise: str = "log_normal", limit: float = 4.0, *, generator: torch.Generator) -> Cubic:
+    """Draw `rows` points with `x` uniform in [-limit, limit] and one of the `NOISE_LAWS`."""
+    law = _law(noise)
     x = limit * (2 * torch.rand(rows, generator=generator) - 1)
-    return Cubic(x[:, None], (x**3 + NOISE_LAWS[noise](rows, generator))[:, None])
+    return Cubic(x[:, None], (x**3 + law(rows, generator))[:, None])
 
 
 def side_quantiles(noise: str, level: float, rows: int = 2_000_000) -> tuple[float, float]:
     """True half-widths ``(down, up)``: the `level`-quantile of noise sizes below and above the mean, by simulation."""
-    draws = NOISE_LAWS[noise](rows, torch.Generator().manual_seed(0)).double()
+    if not 0 < level < 1:
+        raise SettingsError(f"Expected a level in (0, 1), but got {level}.")
+    draws = _law(noise)(rows, torch.Generator().manual_seed(0)).double()
     down, up = (torch.sort(side).values for side in (-draws[draws < 0], draws[draws > 0]))
     return float(down[int(level * len(down))]), float(up[int(level * len(up))])

@@ -17,6 +17,4 @@ def find(name: str) -> Path:
         if (folder / name).exists():
             return folder / name
     searched = ", ".join(map(str, folders)) or "no folder"
-    raise DataError(
-        f"Expected to find {name}, but {VARIABLE} names {searched}; set it to a folder that holds {name}."
-    )
+    raise DataError(f"Expected to find {name}, but {VARIABLE} names {searched}; set it to a folder that holds {name}.")

@@ -35,9 +35,7 @@ def draw_cubic(result: CubicResult, path: Path) -> None:
         for axis in (top, bottom):
             axis.axvspan(-SUPPORT, SUPPORT, color="#eef3f7", zorder=0)
             _tidy(axis)
-        top.scatter(
-            result.train.x[::2], result.train.y[::2], s=3, color=GREY, alpha=0.25, lw=0, label="training data"
-        )
+        top.scatter(result.train.x[::2], result.train.y[::2], s=3, color=GREY, alpha=0.25, lw=0, label="training data")
         top.plot(x, x**3, "--", color="black", lw=1, label="true mean and 95% bounds")
         top.plot(x, x**3 + up, "--", x, x**3 - down, "--", color="black", lw=1)
         top.plot(x, out.mean.flatten(), color=BLUE, lw=1.5, label="prediction")
@@ -77,9 +75,7 @@ def draw_digits(result: DigitsResult, path: Path) -> None:
     histogram.hist(foreign, bins, color=ORANGE, alpha=0.5, label="shuffled pixels (OOD)")
     assert result.out.reference is not None
     threshold = (result.out.reference.threshold + floor).log10()
-    histogram.axvline(
-        float(threshold), color="black", ls="--", lw=1, label="threshold (95% of calibration digits)"
-    )
+    histogram.axvline(float(threshold), color="black", ls="--", lw=1, label="threshold (95% of calibration digits)")
     histogram.set(xlabel="log10 epistemic score", ylabel="images")
     histogram.set_title("epistemic score", fontsize=10)
     histogram.legend(fontsize=8, frameon=False)

@@ -55,7 +55,7 @@ def train_cubic(x: Tensor, y: Tensor, seed: int, progress: bool, epochs: int = 1
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
     for _ in tqdm(range(epochs), desc="cubic base network", leave=False, disable=not progress):
         optimiser.zero_grad()
-        F.mse_loss(net(x) / net.scale, y / net.scale).backward()  # type: ignore[no-untyped-call]
+        F.mse_loss(net(x) / net.scale, y / net.scale).backward()
         optimiser.step()
     return net.eval()
 
@@ -70,6 +70,6 @@ def train_digits(x: Tensor, y: Tensor, seed: int, progress: bool, epochs: int = 
     for _ in tqdm(range(epochs), desc="digits base network", leave=False, disable=not progress):
         for rows in torch.randperm(len(x), generator=generator).split(32):
             optimiser.zero_grad()
-            F.cross_entropy(net(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(net(x[rows]), y[rows]).backward()
             optimiser.step()
     return net.eval()

@@ -54,9 +54,7 @@ def as_text(rows: Rows) -> str:
     """Rows as a plain table: first column left, the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(pairs)
-        )
+        "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(pairs))
         for pairs in (list(zip(row, widths, strict=True)) for row in rows)
     ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
@@ -64,9 +62,7 @@ def as_text(rows: Rows) -> str:
 
 def _as_html(rows: Rows) -> str:
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
-    )
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -81,9 +77,7 @@ def _page(tables: Sequence[tuple[str, Rows]], figures: dict[str, Path]) -> str:
         cubic=f"<p>{html.escape(cubic[0])}</p>{_as_html(cubic[1])}"
         + picture("cubic", "Predicted and true bounds above, epistemic score below, for three calibrations"),
         digits=f"<p>{html.escape(calibration[0])}</p>{_as_html(calibration[1])}{_as_html(detection[1])}"
-        + picture(
-            "digits", "Reliability before and after calibration, and histograms of the epistemic score"
-        ),
+        + picture("digits", "Reliability before and after calibration, and histograms of the epistemic score"),
     )
 
 

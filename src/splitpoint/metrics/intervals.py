@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from splitpoint.metrics.point import aligned
 from splitpoint.prediction import RegressionPrediction
 
 
 def _observed(prediction: RegressionPrediction, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    target = target.reshape(prediction.mean.shape)
+    target = aligned(prediction, target)
     seen = ~target.isnan()
     return target[seen], prediction.mean[seen], prediction.lower[seen], prediction.upper[seen]
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from splitpoint.errors import ShapeError
 from splitpoint.prediction import RegressionPrediction
 
 
+def aligned(prediction: RegressionPrediction, target: Tensor) -> Tensor:
+    """The target in the shape of the prediction: (N,) and (N, 1) are the same, anything else is a ShapeError."""
+    shape, rows = prediction.mean.shape, len(prediction.mean)
+    if target.shape == shape:
+        return target
+    if {tuple(target.shape), tuple(shape)} == {(rows,), (rows, 1)}:
+        return target.reshape(shape)
+    raise ShapeError(f"Expected targets of shape {tuple(shape)}, but got {tuple(target.shape)}; reshape the targets.")
+
+
 def _errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
-    error = prediction.mean - target.reshape(prediction.mean.shape)
-    return error[~error.isnan()]
+    target = aligned(prediction, target)
+    return (prediction.mean - target)[~target.isnan()]
 
 
 def rmse(prediction: RegressionPrediction, target: Tensor) -> float:
@@ -31,10 +42,17 @@ def average_ranks(values: Tensor) -> Tensor:
     """
     _, group, count = torch.unique(values, return_inverse=True, return_counts=True)
     last = count.cumsum(0).double()
-    return (last - (count - 1) / 2.0)[group]
+    ranks: Tensor = (last - (count - 1) / 2.0)[group]
+    return ranks
 
 
 def spearman(score: Tensor, other: Tensor) -> float:
-    """Spearman's rank correlation of two flat samples, ties averaged; NaN when one of them is constant."""
-    ranks = torch.stack([average_ranks(score.flatten()), average_ranks(other.flatten())])
-    return float(torch.corrcoef(ranks)[0, 1])
+    """Spearman's rank correlation of two samples, ties averaged, rows with a NaN left out.
+
+    NaN when fewer than two rows are left or one sample is constant.
+    """
+    pair = torch.stack([score.flatten().double(), other.flatten().double()])
+    pair = pair[:, ~pair.isnan().any(0)]
+    if pair.shape[1] < 2:
+        return float("nan")
+    return float(torch.corrcoef(torch.stack([average_ranks(pair[0]), average_ranks(pair[1])]))[0, 1])

@@ -1,0 +1,72 @@
+"""Leverage: how far a row's features lie from those the last layer was fitted to."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from splitpoint.cache import Table
+from splitpoint.calibration import moments
+
+WIDEST_GRAM = 4096
+LEAST_RIDGE = 1e-6
+LARGEST = 0.8
+
+
+def fit_leverage(table: Table) -> dict[str, Tensor]:
+    """Matrix and scales of ``lev(h) = 1/n + x' (X'X + n ridge I)^-1 x = floor + |x whiten|^2`` for standardised x.
+
+    In a linear regression on these features the residual of a training row left out is ``r / (1 - lev)``, and the
+    squared error at a new row is ``1 + lev`` times the noise; leverage grows with the square of the distance from
+    the data. The ridge is the one under which the last layer w would be optimal, ``|X'r| / (n |w|)``: nearly zero for
+    a layer trained to the end, larger for one that was stopped early. Features wider than 4096 are projected to 4096
+    at random, which can only lower the leverage.
+
+    Args:
+        table: columns ``features`` (C), ``output`` and ``residual``; gets a column ``leverage``.
+
+    Returns:
+        The inputs of `Heads` without its leading axis: ``center``, ``spread`` (1, C), ``whiten`` (C, W), ``floor``,
+        ``log_mean``, ``log_spread`` (1, 1).
+    """
+    center, spread = moments(table)
+    project = projection(len(center))
+    width, n = project.shape[1], table.rows
+
+    def standardised(part: dict[str, Tensor]) -> Tensor:
+        return ((part["features"] - center) / spread @ project).double()
+
+    outputs = sum((part["output"].double().sum(0) for part in table.slices()), torch.zeros((), dtype=torch.float64))
+    gram, with_output, with_residual = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+    for part in table.slices():
+        x = standardised(part)
+        gram = gram + x.T @ x / n
+        with_output = with_output + x.T @ (part["output"].double() - outputs / n) / n
+        with_residual = with_residual + x.T @ part["residual"].double().nan_to_num(0.0) / n
+    eye = torch.eye(width, dtype=torch.float64)
+    floor = LEAST_RIDGE * gram.diagonal().sum().clamp(min=1e-6)
+    layer = torch.linalg.solve(gram + floor * eye, with_output)
+    ridge = (with_residual.norm() / layer.norm().clamp(min=1e-12)).clamp(floor, max(1.0, float(floor)))
+    factor = torch.linalg.cholesky(gram + ridge * eye) * math.sqrt(n)
+    whiten = (project.double() @ torch.linalg.inv(factor).T).float()
+    squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
+    leverage = torch.cat(squares) + 1 / n
+    table.attach("leverage", leverage)
+    log = leverage.log()
+    return {
+        "center": center[None],
+        "spread": spread[None],
+        "whiten": whiten,
+        "floor": torch.full((1, 1), 1 / n),
+        "log_mean": log.mean().reshape(1, 1),
+        "log_spread": log.std(correction=0).clamp(min=1e-3).reshape(1, 1),
+    }
+
+
+def projection(width: int) -> Tensor:
+    """Identity (width, width) up to 4096 columns, else a fixed random projection to 4096."""
+    if width <= WIDEST_GRAM:
+        return torch.eye(width)
+    return torch.randn(width, WIDEST_GRAM, generator=torch.Generator().manual_seed(0)) / math.sqrt(WIDEST_GRAM)

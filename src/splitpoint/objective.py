@@ -1,0 +1,161 @@
+"""What regression heads put out, and the losses they are trained and judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from splitpoint.cache import Table
+from splitpoint.calibration import fit_shape
+from splitpoint.consistency import Mars
+from splitpoint.heads import Heads
+from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
+from splitpoint.training import Losses, Rows
+
+SHAPING_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Meaning of the raw outputs of regression heads.
+
+    Attributes:
+        levels: confidence levels, ascending.
+        shared: whether one trunk gives both half-widths and MARs.
+    """
+
+    levels: tuple[float, ...]
+    shared: bool
+
+    def trunks(self, hidden: int, quantile_layers: int, mar_layers: int, outputs: int) -> dict[str, list[int]]:
+        """Sizes of hidden and last layers of every trunk."""
+        quantiles, mars = outputs * 2 * len(self.levels), outputs * 3
+        if self.shared:
+            return {"shared": [hidden] * mar_layers + [quantiles + mars]}
+        return {"quantile": [hidden] * quantile_layers + [quantiles], "mar": [hidden] * mar_layers + [mars]}
+
+    def decode(self, raw: Mapping[str, Tensor], axis: int) -> tuple[Tensor, Mars]:
+        """Half-widths (..., D, 2, L, ...) and MARs (..., D, ...) in units of the residual scale.
+
+        Raw channels lie on `axis`; sides are (down, up). Half-widths of rising levels add up positive steps, so they
+        never cross.
+        """
+        levels = len(self.levels)
+        if self.shared:
+            outputs = raw["shared"].shape[axis] // (2 * levels + 3)
+            quantile, mar = raw["shared"].split([outputs * 2 * levels, outputs * 3], axis)
+        else:
+            quantile, mar = raw["quantile"], raw["mar"]
+        steps = F.softplus(quantile.unflatten(axis, (-1, 2, levels)))
+        bounds = steps if levels == 1 else steps.cumsum(axis + 2)
+        return bounds, Mars(*F.softplus(mar.unflatten(axis, (-1, 3))).unbind(axis + 1))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Losses of a stack of regression heads.
+
+    Attributes:
+        outputs: meaning of the heads' outputs.
+        quantile_loss: "pinball", "coverage" or "coverage_paper".
+        scale: (E, D) size of a residual.
+        group: consecutive members on the same table; of several, the last one is trained on all rows.
+    """
+
+    outputs: Outputs
+    quantile_loss: str
+    scale: Tensor
+    group: int
+
+    def loss(self, heads: Heads, rows: Rows) -> Losses:
+        """Training loss (E,) of every trunk: quantile loss of both sides and squared error of the MARs (E21)."""
+        bounds, mars, residual = self._predicted(heads, rows)
+        size, up, down = residual.abs(), residual > 0, residual < 0
+        sides = [self._quantile(size, bounds[:, :, :, side], mask) for side, mask in enumerate((down, up))]
+        pairs = zip(mars, (up | down, up, down), strict=True)
+        squares = [masked_mse(mar, size, mask, dim=1).mean(1) for mar, mask in pairs]
+        quantile, squared = torch.stack(sides).sum(0), torch.stack(squares).sum(0)
+        return {"shared": quantile + squared} if self.outputs.shared else {"quantile": quantile, "mar": squared}
+
+    def _quantile(self, size: Tensor, bound: Tensor, mask: Tensor) -> Tensor:
+        size, mask, level = size.unsqueeze(-1), mask.unsqueeze(-1), self._levels(size)
+        if self.quantile_loss == "pinball":
+            return pinball_loss(size, bound, level, mask, dim=1).mean((1, 2))
+        form = "paper" if self.quantile_loss == "coverage_paper" else "authors"
+        return coverage_loss(size, bound, level, mask, dim=1, form=form).mean((1, 2))  # type: ignore[arg-type]
+
+    def score(self, heads: Heads, rows: Rows) -> Losses:
+        """Pinball loss (G,) of the half-widths on left-out rows, after each is scaled to cover its level there.
+
+        Only the quantile heads are judged: the MAR heads do better when trained to the end.
+        """
+        bounds, _, residual = self._predicted(heads, rows)
+        bounds, residual = self._left_out(bounds), self._left_out(residual)
+        level = self._levels(residual)
+        losses = []
+        for side, mask in enumerate((residual < 0, residual > 0)):
+            size, bound, rows_of_side = residual.abs().unsqueeze(-1), bounds[:, :, :, side], mask.unsqueeze(-1)
+            count = rows_of_side.sum(1, keepdim=True)
+            ratio = torch.where(rows_of_side, size / bound, torch.inf).sort(1).values
+            rank = torch.minimum((count * level).long(), count - 1).clamp(min=0)
+            factor = ratio.gather(1, rank)
+            scaled = torch.where(factor.isfinite(), factor, 1.0) * bound
+            losses.append(pinball_loss(size, scaled, level, rows_of_side, dim=1).mean((1, 2)))
+        return {"shared" if self.outputs.shared else "quantile": torch.stack(losses).sum(0)}
+
+    def shapes(self, heads: Heads, rows: Rows) -> Tensor:
+        """Coefficients (G, D, 2, L, 3) of the half-widths, from left-out rows; (1, 0, 0) where there are none."""
+        groups, outputs, levels = len(self.scale) // self.group, self.scale.shape[1], self.outputs.levels
+        shapes = torch.tensor([1.0, 0.0, 0.0]).repeat(groups, outputs, 2, len(levels), 1)
+        if not rows["residual"].shape[1]:
+            return shapes.to(self.scale.device)
+        with torch.no_grad():
+            bounds, mars, residual = self._predicted(heads, rows)
+        bounds, residual, down, up = (self._left_out(t).cpu() for t in (bounds, residual, mars.down, mars.up))
+        limit = SHAPING_ROWS // outputs
+        for place in torch.cartesian_prod(*(torch.arange(n) for n in shapes.shape[:4])).tolist():
+            group, output, side, level = place
+            error = residual[group, :limit, output] * (1 if side else -1)
+            rows_of_side = error > 0
+            mar = (up if side else down)[group, :limit, output][rows_of_side]
+            bound = bounds[group, :limit, output, side, level][rows_of_side]
+            parts = torch.stack([bound, mar, torch.ones_like(mar)], 1)
+            shapes[group, output, side, level] = fit_shape(error[rows_of_side], parts, levels[level])
+        return shapes.to(self.scale.device)
+
+    def _levels(self, like: Tensor) -> Tensor:
+        return torch.tensor(self.outputs.levels, dtype=like.dtype, device=like.device)
+
+    def _left_out(self, values: Tensor) -> Tensor:
+        """(E, R, ...) of all members -> (G, R', ...) of those that left the rows out, one group after the other."""
+        return values.unflatten(0, (-1, self.group))[:, : max(self.group - 1, 1)].flatten(1, 2)
+
+    def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
+        """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""
+        bounds, mars = self.outputs.decode(heads(rows["features"]), axis=2)
+        residual = rows["residual"] / torch.where(self.scale > 0, self.scale, 1.0)[:, None]
+        return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
+
+
+def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
+    """Scale (D,) of the residuals, and where heads start: steps (D, 2, L) and MARs (D, 3) in units of it."""
+    residual = torch.cat([part["residual"] / part.get("shrink", 1.0) for part in table.slices()])
+    scale = residual.abs().nanmean(0).nan_to_num(0.0)
+    unit = residual / torch.where(scale > 0, scale, 1.0)
+    shares = torch.tensor(levels)
+    steps, mars = torch.ones(len(scale), 2, len(levels)), torch.ones(len(scale), 3)
+    for output, column in enumerate(unit.T):
+        sides = [-column[column < 0], column[column > 0]]
+        both = torch.cat(sides)
+        for side, sizes in enumerate(sides):
+            chosen = sizes if len(sizes) else both
+            if len(chosen):
+                ordered = chosen.sort().values
+                bounds = ordered[(shares * len(ordered)).long().clamp(max=len(ordered) - 1)]
+                steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1))
+                mars[output, 2 - side] = chosen.mean()
+    return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}
