@@ -4,7 +4,7 @@
 
 Needs `models/resnet{20,32}_cifar10.safetensors`, `cifar-10-batches-bin/` and `tiny_imagenet_val_32.npz` in the folders
 of SPLITPOINT_DATA. Protocol: heads are fitted on the 50,000 training images; each random half of the test set
-(seeds 0, 1, ...) gives 5,000 images to calibrate and 5,000 to test; OOD is Tiny ImageNet at 32 pixels (10,000); FGSM has
+(seeds 0, 1, ...) gives 5,000 images to calibrate and 5,000 to test; OOD is Tiny ImageNet at 32 pixels; FGSM has
 epsilon 0.02 in units of the normalised input, clamped to valid pixels. Means and standard errors are over the halves:
 they share images and one network, so the errors do not cover another training of the network.
 """
@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 import splitpoint as sp
 from splitpoint.attacks import fgsm
+from splitpoint.classification.correction import fit_temperature
 from splitpoint.consistency import entropy
-from splitpoint.correction import fit_temperature
 from splitpoint.datasets.folders import find
 from splitpoint.features import Tap
 from splitpoint.layout import Layout

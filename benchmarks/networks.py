@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -45,7 +47,7 @@ class ResNet18(nn.Module):
         self.stem = nn.Sequential(_conv(3, 64, 2, 7), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
         widths = [64, 64, 128, 256, 512]
         blocks = []
-        for stage, (inputs, outputs) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for stage, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
             blocks += [Block(inputs, outputs, 1 + (stage > 0)), Block(outputs, outputs, 1)]
         self.body = nn.Sequential(*blocks)
         self.classes = nn.Linear(512, classes)

@@ -112,7 +112,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
         flat = tensor.detach().cpu().contiguous()
         state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
         if flat.numel():
-            state.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))
+            state.update(flat.reshape(-1).view(torch.uint8).numpy().data)
     return state.hexdigest()
 
 

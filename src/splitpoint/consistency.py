@@ -2,7 +2,7 @@
 
 Symbols follow the paper (Zhao & Chen 2025): ``r = y - f(x)`` is a residual, MAR the conditional mean of ``|r|``
 over all rows, ``MAR+`` over rows with ``r > 0``, ``MAR-`` over rows with ``r < 0``. All functions broadcast, keep
-float32 or float64, and return finite values for every finite input (but `implied_sides`, which is the paper's own form).
+float32 or float64, and return finite values for every finite input (all but `implied_sides`, the paper's own form).
 """
 
 from __future__ import annotations

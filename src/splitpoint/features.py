@@ -98,9 +98,13 @@ class Tap:
     output_key: str | int | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
-        """Run the model once: its output and the features, one tensor for each place."""
+        """Run the frozen model once: its output and the features, one tensor for each place."""
+        with frozen(self.model):
+            return self.live(*args, **kwargs)
+
+    def live(self, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
+        """The same in whatever mode the model is, with gradients: for training it."""
         with ExitStack() as stack:
-            stack.enter_context(frozen(self.model))
             recorders = [stack.enter_context(_recording(self.model, name)) for name in self.names]
             output = output_tensor(self.model(*args, **kwargs), self.output_key)
             found = [recorder.value for recorder in recorders]
@@ -178,7 +182,7 @@ def _label(function: Any) -> str:
 
 def find_module(model: nn.Module, name: str) -> nn.Module:
     """The module called `name` (an ``:input`` suffix is ignored), or a LayerError that suggests close names."""
-    modules = dict(model.named_modules())
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     wanted = name.removesuffix(INPUT)
     if wanted in modules:
         return modules[wanted]
@@ -226,7 +230,7 @@ def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
         return layer
     for name, module in model.named_modules():
         if module is layer:
-            return name
+            return str(name)
     raise LayerError(
         f"Expected a module of the model, but this {type(layer).__name__} is not part of it; "
         "pass one of its own layers or a name."

@@ -85,11 +85,13 @@ class Layout:
         """Canonical (N, K) or (N, K, P) class values with the class axis where `like` has its channels."""
         if not self.dense:
             return values
-        return values.unflatten(2, self._positions_of(like)).movedim(1, self.axis or 1)
+        shaped: Tensor = values.unflatten(2, self._positions_of(like))
+        return shaped.movedim(1, self.axis or 1)
 
     def restore_scores(self, values: Tensor, like: Tensor) -> Tensor:
         """Per-position values (N,) or (N, P) in the shape of the output without its channel axis."""
-        return values.unflatten(1, self._positions_of(like)) if self.dense else values
+        shaped: Tensor = values.unflatten(1, self._positions_of(like)) if self.dense else values
+        return shaped
 
     def _positions_of(self, output: Tensor) -> tuple[int, ...]:
         if self.axis is None:

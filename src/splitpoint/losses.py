@@ -28,7 +28,7 @@ def masked_mse(prediction: Tensor, target: Tensor, mask: Tensor, dim: int = 0) -
 
 
 def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
-    """Pinball loss ``mean max(level e, (level - 1) e)``, ``e = size - bound``, of a predicted `level`-quantile of `size`.
+    """Pinball loss ``mean max(level e, (level - 1) e)``, ``e = size - bound``, of a predicted `level`-quantile.
 
     >>> size, rows = torch.tensor([1.0, 3.0]), torch.tensor([True, True])
     >>> pinball_loss(size, torch.tensor([2.0, 2.0]), torch.tensor(0.9), rows)

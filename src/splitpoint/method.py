@@ -13,17 +13,19 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Data, unlabelled
+from splitpoint.batches import Data, placement, unlabelled
 from splitpoint.calibration import reference
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import LayerSpec, Tap
+from splitpoint.joint import BaseLoss, BaseTraining, Companion, train_base, train_together
 from splitpoint.layout import Layout
 from splitpoint.prediction import Prediction, Reference, concatenate
 from splitpoint.recording import Recording, Source, bar, record
-from splitpoint.training import Training
+from splitpoint.training import Rows, Training
 
 P = TypeVar("P", bound=Prediction)
 Self = TypeVar("Self", bound="Predictor[Any]")
+R = TypeVar("R", bound="Predictor[Any]")
 
 
 class Predictor(nn.Module, ABC, Generic[P]):
@@ -42,7 +44,9 @@ class Predictor(nn.Module, ABC, Generic[P]):
     quantiles: Tensor | None
     threshold: Tensor | None
 
-    def __init__(self, method: Method, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, method: Method[Any], tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> None:
         super().__init__()
         self.method, self.tap, self.layout, self.inputs = method, tap, layout, inputs
         self.base = tap.model
@@ -56,7 +60,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     @abstractmethod
     def _channels(self, _score: Tensor) -> tuple[int, ...]:
-        """Shape of a threshold that broadcasts against the rows of a score: a size above 1 for its own threshold."""
+        """Shape of a threshold that broadcasts against a score's rows: sizes above 1 have thresholds of their own."""
 
     @property
     def layer(self) -> str:
@@ -77,7 +81,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
         batches = unlabelled(data, self.method.rows_per_call, self.inputs)
         moved = (batch.to(self.base) for batch in bar(batches, "predicting", progress))
-        parts = [self(*batch.args, **batch.kwargs).to("cpu") for batch in moved]
+        parts: list[P] = [self(*batch.args, **batch.kwargs).to("cpu") for batch in moved]
         if not parts:
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
         return concatenate(parts)
@@ -130,7 +134,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(ABC):
+class Method(ABC, Generic[R]):
     """Settings that all split-point methods share.
 
     Attributes:
@@ -177,6 +181,89 @@ class Method(ABC):
     def _hidden(self, features: int) -> int:
         return min(max(features, 16), self.width)
 
+    def fit(
+        self, model: nn.Module, data: Data, *, calibration: Data | None = None, seed: int = 0, progress: bool = True
+    ) -> R:
+        """Fit on one pass of the frozen model over `data`, and one over `calibration` where given.
+
+        Args:
+            model: the trained base model; left bit for bit as it was.
+            data: what it was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset or a
+                pair (X, y).
+            calibration: held-out data, for conformal intervals or calibrated probabilities.
+            seed: of everything random.
+            progress: whether to show progress bars.
+        """
+        held_out = None if calibration is None else [calibration]
+        return self.fit_many([model], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
+
+    def fit_stagewise(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        loss: BaseLoss | None = None,
+        base_epochs: int = 100,
+        base_learning_rate: float = 1e-3,
+        calibration: Data | None = None,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> R:
+        """Train an untrained model first, in place, and fit the heads after.
+
+        Args:
+            model: the untrained base model.
+            data: to train both on; must allow one pass per epoch.
+            loss: of the base model, from its output and the target; squared error or log loss by default.
+            base_epochs: passes over the data.
+            base_learning_rate: of Adam.
+            calibration: as in `fit`.
+            seed: of the heads; the model brings its own initial weights, the data their own order.
+            progress: whether to show progress bars.
+        """
+        settings = BaseTraining(loss or self._base_loss, base_epochs, base_learning_rate)
+        train_base(model, data, settings, self.output_key, self.rows_per_call, progress)
+        return self.fit(model, data, calibration=calibration, seed=seed, progress=progress)
+
+    def fit_jointly(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        loss: BaseLoss | None = None,
+        base_epochs: int = 100,
+        base_learning_rate: float = 1e-3,
+        calibration: Data | None = None,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> R:
+        """Train an untrained model and its heads together, in place, on the sum of their losses.
+
+        Arguments as in `fit_stagewise`. The heads learn from residuals of training rows, since the base model moves
+        all the time; cross-fitting and leverage have no part in it.
+        """
+        settings = BaseTraining(loss or self._base_loss, base_epochs, base_learning_rate)
+        device = placement(model)[0]
+        companion = train_together(
+            model, data, settings, self._source(), lambda rows: self._companion(rows, seed, device), progress
+        )
+        recording = self._record(model, data, "train", progress)
+        return self._after_joint(recording, companion, calibration, seed, progress)
+
+    @abstractmethod
+    def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
+        """Heads to train beside the model, of the shape that the rows of a first batch ask for."""
+
+    @abstractmethod
+    def _after_joint(
+        self, recording: Recording, companion: Companion, calibration: Data | None, _seed: int, progress: bool
+    ) -> R:
+        """The predictor, once model and heads have been trained together."""
+
+    @abstractmethod
+    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss of the base network, where the user names none."""
+
     @abstractmethod
     def _source(self) -> Source:
         """How rows are read for this method."""
@@ -190,8 +277,18 @@ class Method(ABC):
         calibration: Sequence[Data] | None = None,
         seeds: Sequence[int] | None = None,
         progress: bool = True,
-    ) -> Sequence[Predictor[Any]]:
-        """Fit several models at once, their heads trained as one stack; each ends up as it would alone."""
+    ) -> list[R]:
+        """Fit several models of one shape at once, their heads trained as one stack.
+
+        With equal numbers of rows each ends up as `fit` alone would leave it, at a fraction of the cost.
+
+        Args:
+            models: the trained base models.
+            data: training data of each.
+            calibration: held-out data of each.
+            seeds: one for each model; 0, 1, 2, ... by default.
+            progress: whether to show progress bars.
+        """
 
     def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
         if not isinstance(model, nn.Module):

@@ -101,7 +101,8 @@ class Prediction:
 
     def _map(self: P, function: Callable[[Tensor], Tensor]) -> P:
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: function(v) for k, v in tensors.items() if isinstance(v, Tensor)})
+        changed: Any = {name: function(value) for name, value in tensors.items() if isinstance(value, Tensor)}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,5 +169,5 @@ def concatenate(parts: Sequence[P]) -> P:
     """One prediction out of several, in order."""
     first = parts[0]
     names = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
-    joined: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    joined: Any = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(first, **joined)

@@ -98,7 +98,7 @@ def record(
             layout = Layout.infer(features, last, output, source.squeezable)
         else:
             output, features = tap(*on_device.args, **on_device.kwargs)
-        rows = _rows(layout, features, output, on_device, source, number)
+        rows = rows_of(layout, features, output, on_device, source, number)
         if disk is None:
             parts.append(rows)
             continue
@@ -111,9 +111,19 @@ def record(
     return Recording(tap, layout, table, inputs)
 
 
-def _rows(
+def rows_of(
     layout: Layout, features: list[Tensor], output: Tensor, batch: Batch, source: Source, number: int
 ) -> dict[str, Tensor]:
+    """Columns of the rows (and, where dense, of some positions) of one batch that have a target.
+
+    Args:
+        layout: how features and output are shaped.
+        features: what the tap recorded.
+        output: the model's output.
+        batch: where the target is.
+        source: settings.
+        number: of the batch; positions of dense outputs are drawn by it.
+    """
     if not torch.isfinite(output).all():
         raise DataError(
             "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."

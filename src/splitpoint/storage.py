@@ -25,7 +25,7 @@ from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 FORMAT = 1
 KEY = "splitpoint"
 
-METHODS: dict[str, tuple[type[Method], type[Predictor[Any]]]] = {
+METHODS: dict[str, tuple[type[Method[Any]], type[Predictor[Any]]]] = {
     "regression": (SplitPointRegressor, RegressionPredictor),
     "classification": (SplitPointClassifier, ClassificationPredictor),
 }
@@ -127,7 +127,7 @@ def _rebuild(
     description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module, layer: LayerSpec
 ) -> Predictor[Any]:
     method_class, predictor_class = METHODS[description["kind"]]
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in description["settings"].items()}
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["settings"].items()}
     place = description["layer"]
     names = tuple(place["names"])
     function = None

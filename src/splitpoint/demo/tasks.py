@@ -91,11 +91,11 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
     attacked = uq(fgsm(net, x[test], y[test], F.cross_entropy, EPSILON))
     foreign = uq(shuffled_pixels(x[test], seed))
     wrong = out.base_probs.argmax(1) != y[test]
-    calibration = [
+    calibration: list[tuple[str, ...]] = [
         (name, f"{100 * accuracy(p, y[test]):.1f}%", f"{ece(p, y[test]):.4f}", f"{nll(p, y[test]):.4f}")
         for name, p in (("base model", out.base_probs), ("calibrated", out.probs))
     ]
-    detection = []
+    detection: list[tuple[str, ...]] = []
     for name in ("epistemic", "total", "entropy of the base softmax"):
         clean, hit, far = (_score(part, name) for part in (out, attacked, foreign))
         found = (auroc(clean[~wrong], clean[wrong]), auroc(clean, hit), auroc(clean, far))

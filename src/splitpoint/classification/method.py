@@ -1,8 +1,8 @@
-"""Split-point uncertainty for classifiers: calibrated probabilities and the self-consistency score."""
+"""Settings and fitting of split-point uncertainty for classifiers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,141 +13,24 @@ from torch.nn import functional as F
 from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.calibration import moments
-from splitpoint.consistency import (
-    Mars,
-    class_mars,
-    class_sds,
-    corrected_probs,
-    entropy,
-    zero_included_residuals,
-)
-from splitpoint.correction import Correction, fit_temperature
+from splitpoint.classification.correction import Correction, fit_temperature
+from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
+from splitpoint.classification.support import Support
+from splitpoint.consistency import Mars, corrected_probs, zero_included_residuals
 from splitpoint.errors import DataError, SettingsError, ShapeError
-from splitpoint.features import Tap
 from splitpoint.heads import Heads
+from splitpoint.joint import Companion
 from splitpoint.layout import Layout
-from splitpoint.method import Method, Predictor, generators_for
-from splitpoint.prediction import ClassificationPrediction
+from splitpoint.method import Method, generators_for
 from splitpoint.recording import Recording, Source, Targets
-from splitpoint.support import Support
 from splitpoint.training import Losses, Rows, held_back, train
 
 DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))
 FOLDS = 5
 
 
-class ClassificationPredictor(Predictor[ClassificationPrediction]):
-    """What `SplitPointClassifier.fit` returns: `clf(x)` is a `ClassificationPrediction`.
-
-    Attributes:
-        support: how far the training set supports an input; None with free MARs.
-        network: class frequencies (simplex) or total MARs (free) from training rows; None where the base model's
-            own softmax proved to be the better estimate of the frequencies.
-        calibrator: zero-included MARs from calibration rows (free MARs only).
-        correction: factor, bias and weights of the calibrated logits (simplex only).
-    """
-
-    method: SplitPointClassifier
-
-    def __init__(
-        self,
-        method: SplitPointClassifier,
-        tap: Tap,
-        layout: Layout,
-        inputs: int,
-        tensors: Mapping[str, Tensor],
-    ) -> None:
-        super().__init__(method, tap, layout, inputs, tensors)
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-        self.support = Support(part("support."), method.steepness) if part("support.") else None
-        self.network = Heads(part("network.")) if part("network.") else None
-        self.calibrator = Heads(part("calibrator.")) if part("calibrator.") else None
-        self.correction = Correction(**part("correction.")) if part("correction.") else None
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether calibration data were given to `fit`."""
-        return self.calibrator is not None or self.correction is not None
-
-    def _predict(self, features: Tensor, output: Tensor) -> ClassificationPrediction:
-        logits = self.method._logits(self.layout.output(output))
-        base = logits.softmax(1)
-        mar, score = self._simplex(features, output, logits) if self.support else self._free(features, output, base)
-        probs = self._calibrated(features, output, logits, base)
-
-        def classes(values: Tensor) -> Tensor:
-            return self.layout.restore_classes(values.to(base.dtype), output)
-
-        def scores(values: Tensor) -> Tensor:
-            return self.layout.restore_scores(values.to(base.dtype), output)
-
-        return ClassificationPrediction(
-            probs=classes(probs),
-            base_probs=classes(base),
-            label=self.layout.restore_scores(probs.argmax(1), output),
-            aleatoric=scores(entropy(probs, 1)),
-            epistemic=scores(score),
-            total=scores(mar.sum(1) + score),
-            reference=self.reference,
-            mar=classes(mar),
-        )
-
-    def _simplex(self, features: Tensor, output: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """MARs and SDS of the class frequencies P, all derived from P: ``z = P(1-p) + (1-P)p`` (E6).
-
-        ``P - p`` is kept apart from p, in float64, so that scores far below the rounding of p keep their order.
-        """
-        assert self.support is not None
-        distance = self._at_output(lambda rows: self.support.distance(rows)[:, None], features, output)  # type: ignore[union-attr]
-        unsupported = self.support(distance.squeeze(1), logits).unsqueeze(1)
-        p = logits.double().softmax(1)
-        prior = self.support.prior.reshape(1, -1, *[1] * (p.dim() - 2))
-        shift = unsupported * (prior - p)
-        if self.network is not None:
-            raw = self.layout.heads(self.network.pointwise(features)["frequency"], output)
-            frequency = _frequency_logits(raw, logits, 1).double().softmax(1)
-            shift = shift + (1 - unsupported) * (frequency - p)
-        mar = class_mars(p, p + shift).total
-        return mar, (shift * (1 - 2 * p)).abs().sum(1)
-
-    def _free(self, features: Tensor, output: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.network is not None
-        mar = self.layout.heads(self.network.pointwise(features)["mar"], output)
-        return mar, class_sds(base, mar, 1)
-
-    def _calibrated(self, features: Tensor, output: Tensor, logits: Tensor, base: Tensor) -> Tensor:
-        if self.calibrator is not None:
-            raw = self.layout.heads(self.calibrator.pointwise(features)["zero_included"], output)
-            mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
-            return corrected_probs(base, mars, float(self.method.delta0), 1)
-        if self.correction is not None:
-            shift = self._at_output(self.correction.shift, features, output)
-            return (self.correction.factor * logits + shift).softmax(1)
-        return base
-
-    def _at_output(self, function: Callable[[Tensor], Tensor], features: Tensor, output: Tensor) -> Tensor:
-        """A function of rows (R, C) -> (R, M), applied at every position of the features: (N, M) or (N, M, P)."""
-        if features.dim() == 2:
-            return function(features)
-        rows = features.flatten(2).movedim(1, 2)
-        values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
-        return self.layout.heads(values.unflatten(2, features.shape[2:]), output)
-
-    def _channels(self, _score: Tensor) -> tuple[int, ...]:
-        return ()
-
-
-def _frequency_logits(raw: Tensor, logits: Tensor, axis: int) -> Tensor:
-    """``exp(a) * logits + g`` from the network's outputs ``(g, a)`` along `axis`."""
-    shift, log_factor = raw.split([logits.shape[axis], 1], axis)
-    return log_factor.exp() * logits + shift
-
-
 @dataclass(frozen=True, kw_only=True)
-class SplitPointClassifier(Method):
+class SplitPointClassifier(Method[ClassificationPredictor]):
     """Split-point uncertainty for a trained classifier.
 
     `fit` needs the model and its training data, and, for calibrated probabilities, held-out calibration data.
@@ -183,7 +66,8 @@ class SplitPointClassifier(Method):
         for name, allowed in {"output": ("logits", "probs"), "mars": ("simplex", "free")}.items():
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
-        if not (self.delta0 == "cv" or (not isinstance(self.delta0, str) and self.delta0 >= 0)):
+        delta0: Any = self.delta0
+        if delta0 != "cv" and (isinstance(delta0, str) or delta0 < 0):
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
         if not 0 < self.support_mass < 1 or self.steepness <= 0 or self.correction_prior <= 0:
             raise SettingsError("Expected support_mass in (0, 1), steepness > 0 and correction_prior > 0.")
@@ -205,28 +89,6 @@ class SplitPointClassifier(Method):
         }
         return cls(**(recipe | changes))
 
-    def fit(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        calibration: Data | None = None,
-        seed: int = 0,
-        progress: bool = True,
-    ) -> ClassificationPredictor:
-        """Fit on one pass of the frozen model over `data`, and one over `calibration` where given.
-
-        Args:
-            model: the trained classifier; left bit for bit as it was.
-            data: what it was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset or a
-                pair (X, y).
-            calibration: held-out data for calibrated probabilities.
-            seed: of everything random.
-            progress: whether to show progress bars.
-        """
-        held_out = None if calibration is None else [calibration]
-        return self.fit_many([model], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
-
     def fit_many(
         self,
         models: Sequence[nn.Module],
@@ -240,15 +102,27 @@ class SplitPointClassifier(Method):
         recordings = self._record_many(models, data, "train", progress)
         generators = generators_for(range(len(models)) if seeds is None else seeds)
         tables = [recording.table for recording in recordings]
-        trunk, loss = ("frequency", _frequency_loss) if self.mars == "simplex" else ("mar", _mar_loss)
-        networks = self._network(tables, trunk, loss, generators, recordings[0].tap.device, progress)
+        networks = self._network(tables, self._trunk, generators, recordings[0].tap.device, progress)
         fitted = [self._from_training(table, networks.member(i)) for i, table in enumerate(tables)]
-        methods = [self] * len(models)
+        return self._predictors(recordings, fitted, calibration, generators, progress)
+
+    def _predictors(
+        self,
+        recordings: Sequence[Recording],
+        fitted: list[dict[str, Tensor]],
+        calibration: Sequence[Data] | None,
+        generators: Sequence[torch.Generator],
+        progress: bool,
+    ) -> list[ClassificationPredictor]:
+        """Predictors from what was fitted on training rows, and calibration data where given."""
+        methods = [self] * len(recordings)
         if calibration is not None:
-            taps = [replace(self, layer=recording.tap.spec) for recording in recordings]
+            many = len(recordings) > 1
             held_out = [
-                method._record(model, part, f"{i}/calibration" if len(models) > 1 else "calibration", progress)
-                for i, (method, model, part) in enumerate(zip(taps, models, calibration, strict=True))
+                replace(self, layer=r.tap.spec)._record(
+                    r.tap.model, part, f"{i}/calibration" if many else "calibration", progress
+                )
+                for i, (r, part) in enumerate(zip(recordings, calibration, strict=True))
             ]
             methods, calibrated = self._from_calibration(held_out, generators, progress)
             fitted = [a | b for a, b in zip(fitted, calibrated, strict=True)]
@@ -256,6 +130,30 @@ class SplitPointClassifier(Method):
             ClassificationPredictor(method, r.tap, r.layout, r.inputs, tensors).heads_to(r.tap.device)
             for method, r, tensors in zip(methods, recordings, fitted, strict=True)
         ]
+
+    def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
+        heads = self._untrained([Table.in_memory(rows)], self._trunk, generators_for([seed]), device)
+        return Companion(heads, _LOSSES[self._trunk], lambda _rows: None, {})
+
+    def _after_joint(
+        self, recording: Recording, companion: Companion, calibration: Data | None, seed: int, progress: bool
+    ) -> ClassificationPredictor:
+        fitted = self._from_training(recording.table, companion.heads, keep=True)
+        held_out = None if calibration is None else [calibration]
+        return self._predictors([recording], [fitted], held_out, generators_for([seed]), progress)[0]
+
+    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        channels = output.unsqueeze(1) if output.dim() == 1 else output
+        if target.dim() == output.dim() and channels.shape[1] > 1 and target.dim() > 2:
+            channels = channels.movedim(-1, 1)
+        logits = self._logits(channels)
+        return F.cross_entropy(
+            logits, target.long().reshape(len(logits), *logits.shape[2:]), ignore_index=self.ignore_index
+        )
+
+    @property
+    def _trunk(self) -> str:
+        return "frequency" if self.mars == "simplex" else "mar"
 
     def _source(self) -> Source:
         kind = f"classification from {self.output}, ignoring {self.ignore_index}"
@@ -320,12 +218,23 @@ class SplitPointClassifier(Method):
         self,
         tables: Sequence[Table],
         trunk: str,
-        loss: Callable[[Heads, Rows], Losses],
         generators: Sequence[torch.Generator],
         device: torch.device,
         progress: bool,
     ) -> Heads:
         """A stack of networks with one trunk, trained on `tables`."""
+        heads = self._untrained(tables, trunk, generators, device)
+        members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
+        for member in members:
+            member.table.attach("held_back", member.scored[:, None])
+        loss = _LOSSES[trunk]
+        score = loss if bool(members[0].scored.any()) else None
+        train(heads, members, loss, score, self._training(), generators, label="fitting heads", progress=progress)
+        return heads
+
+    def _untrained(
+        self, tables: Sequence[Table], trunk: str, generators: Sequence[torch.Generator], device: torch.device
+    ) -> Heads:
         classes = tables[0].width("logits")
         outputs = {"frequency": classes + 1, "mar": classes, "zero_included": 3 * classes}[trunk]
         hidden = [self._hidden(tables[0].width("features"))] * self.mar_layers
@@ -337,20 +246,15 @@ class SplitPointClassifier(Method):
         heads = Heads.random(inputs, {trunk: [*hidden, outputs]}, generators).to(device)
         if trunk == "frequency":
             heads.start_at(trunk, torch.zeros(len(tables), outputs))
-        members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
-        for member in members:
-            member.table.attach("held_back", member.scored[:, None])
-        score = loss if bool(members[0].scored.any()) else None
-        train(heads, members, loss, score, self._training(), generators, label="fitting heads", progress=progress)
         return heads
 
-    def _from_training(self, table: Table, network: Heads) -> dict[str, Tensor]:
-        """Tensors of a predictor that come from the training rows."""
+    def _from_training(self, table: Table, network: Heads, keep: bool | None = None) -> dict[str, Tensor]:
+        """Tensors of a predictor that come from the training rows; `keep` says whether the network stays if given."""
         state = network.state_dict(prefix="network.")
         if self.mars == "free":
             return dict(state)
         support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass)
-        kept = dict(state) if _worth_keeping(table, network) else {}
+        kept = dict(state) if (_worth_keeping(table, network) if keep is None else keep) else {}
         return kept | dict(support.state_dict(prefix="support."))
 
     def _from_calibration(
@@ -363,7 +267,7 @@ class SplitPointClassifier(Method):
             corrections = [Correction.fit(t.whole(), self.correction_prior, g) for t, g in pairs]
             return [self] * len(tables), [dict(c.state_dict(prefix="correction.")) for c in corrections]
         device = recordings[0].tap.device
-        networks = self._network(tables, "zero_included", _zero_included_loss, generators, device, progress)
+        networks = self._network(tables, "zero_included", generators, device, progress)
         tensors = [dict(networks.member(i).state_dict(prefix="calibrator.")) for i in range(len(tables))]
         if self.delta0 != "cv":
             return [self] * len(tables), tensors
@@ -379,7 +283,7 @@ class SplitPointClassifier(Method):
         fold = (torch.arange(count) % FOLDS)[torch.randperm(count, generator=generator)]
         parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
         seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
-        stack = self._network(parts, "zero_included", _zero_included_loss, seeds, device, progress=False)
+        stack = self._network(parts, "zero_included", seeds, device, progress=False)
         errors = torch.zeros(len(DELTA0_GRID))
         for f in range(FOLDS):
             held = {k: v[fold == f].to(device) for k, v in rows.items()}
@@ -399,7 +303,7 @@ def _one_hot(rows: Rows) -> Tensor:
 
 def _frequency_loss(heads: Heads, rows: Rows) -> Losses:
     """Log loss (E,) of the class frequencies ``softmax(exp(a) logits + g(h))``."""
-    logits = _frequency_logits(heads(rows["features"])["frequency"], rows["logits"], 2)
+    logits = frequency_logits(heads(rows["features"])["frequency"], rows["logits"], 2)
     chosen = logits.log_softmax(2).gather(2, rows["label"])
     return {"frequency": -chosen.mean((1, 2))}
 
@@ -415,6 +319,13 @@ def _zero_included_loss(heads: Heads, rows: Rows) -> Losses:
     target = torch.cat(zero_included_residuals(rows["logits"].softmax(2), _one_hot(rows)), 2)
     error = heads(rows["features"])["zero_included"] - target
     return {"zero_included": 3 * error.square().mean((1, 2))}
+
+
+_LOSSES: dict[str, Callable[[Heads, Rows], Losses]] = {
+    "frequency": _frequency_loss,
+    "mar": _mar_loss,
+    "zero_included": _zero_included_loss,
+}
 
 
 def _worth_keeping(table: Table, network: Heads) -> bool:
@@ -433,7 +344,7 @@ def _worth_keeping(table: Table, network: Heads) -> bool:
     base = F.cross_entropy(fit_temperature(logits, label) * logits, label, reduction="none")
     with torch.no_grad():
         raw = network.pointwise(rows["features"].to(network.center.device))["frequency"].cpu()
-        ours = F.cross_entropy(_frequency_logits(raw, logits, 1), label, reduction="none")
+        ours = F.cross_entropy(frequency_logits(raw, logits, 1), label, reduction="none")
     gain = base - ours
     error = gain.std() / len(gain) ** 0.5
     return bool(gain.mean() > 0.1 * base.mean()) and bool(gain.mean() > 3 * error)

@@ -1,8 +1,8 @@
-"""Split-point uncertainty for regression networks: asymmetric intervals and the self-consistency score."""
+"""Settings and fitting of split-point uncertainty for regression."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
@@ -11,18 +11,17 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Data
 from splitpoint.cache import Table
-from splitpoint.calibration import conformal_factor, moments
-from splitpoint.consistency import Mars, scale_factors, sds
+from splitpoint.calibration import moments
 from splitpoint.errors import DataError, SettingsError, ShapeError
-from splitpoint.features import Tap
 from splitpoint.heads import Heads, inverse_softplus
+from splitpoint.joint import MOMENTUM, Companion
 from splitpoint.layout import Layout
 from splitpoint.leverage import LARGEST, fit_leverage
-from splitpoint.method import Method, Predictor, generators_for
-from splitpoint.objective import Objective, Outputs, summary
-from splitpoint.prediction import RegressionPrediction
+from splitpoint.method import Method, generators_for
 from splitpoint.recording import Recording, Source, Targets
-from splitpoint.training import Member, folded, held_back, train
+from splitpoint.regression.objective import Objective, Outputs, summary
+from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
+from splitpoint.training import Member, Rows, folded, held_back, train
 
 Interval = Literal["split", "consistent", "conformal", "auto"]
 
@@ -47,89 +46,8 @@ def regression_targets(layout: Layout, output: Tensor, target: Tensor) -> Target
     return Targets(columns, ~residual.isnan().all(1))
 
 
-class RegressionPredictor(Predictor[RegressionPrediction]):
-    """What `SplitPointRegressor.fit` returns: `uq(x)` is a `RegressionPrediction`."""
-
-    method: SplitPointRegressor
-    scale: Tensor
-    shape: Tensor
-    factors: Tensor
-
-    def __init__(
-        self,
-        method: SplitPointRegressor,
-        tap: Tap,
-        layout: Layout,
-        inputs: int,
-        tensors: Mapping[str, Tensor],
-    ) -> None:
-        super().__init__(method, tap, layout, inputs, tensors)
-        self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")})
-        for name in ("scale", "shape", "factors"):
-            self.register_buffer(name, tensors[name])
-
-    def _predict(self, features: Tensor, output: Tensor) -> RegressionPrediction:
-        raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
-        bounds, mars = self.half_widths(raw)
-        levels = self.method.levels
-        aleatoric = bounds[:, :, :, -1].sum(2)
-        calibrated = self._calibrated(bounds, mars)
-
-        def shaped(values: Tensor) -> Tensor:
-            return self.layout.restore(values, output)
-
-        mean = output if output.dtype == torch.float64 else output.float()
-        down, up = (
-            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1) for side in (0, 1)
-        )
-        score = sds(mars)
-        return RegressionPrediction(
-            mean=mean,
-            levels=levels,
-            lowers=mean.unsqueeze(-1) - down,
-            uppers=mean.unsqueeze(-1) + up,
-            aleatoric=shaped(aleatoric),
-            epistemic=shaped(score),
-            total=shaped(mars.up + mars.down + score.sqrt()),
-            reference=self.reference,
-            mar=shaped(mars.total),
-            mar_up=shaped(mars.up),
-            mar_down=shaped(mars.down),
-        )
-
-    def half_widths(self, raw: Mapping[str, Tensor]) -> tuple[Tensor, Mars]:
-        """Raw head outputs (N, M, ...) -> uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...)."""
-        quantiles, mars = self.method.outputs.decode(raw, axis=1)
-        bounds = shaped_bounds(quantiles, mars, self.shape)
-        scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
-        if "leverage" in raw:
-            mars = mars._replace(total=mars.total * (1 + raw["leverage"]).sqrt())
-        return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
-
-    def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
-        """Half-widths (N, D, 2, L, ...) after the calibration that the method asks for."""
-        kind = self.method.interval
-        if kind == "split":
-            return bounds
-        if kind == "consistent":
-            up, down = scale_factors(mars, self.method.factor_limit)
-            return bounds * torch.stack([down, up], 2).unsqueeze(3)
-        factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
-        return (bounds * factors).cummax(3).values
-
-    def _channels(self, _score: Tensor) -> tuple[int, ...]:
-        score = _score
-        shape = tuple(score.shape[1:])
-        if not self.layout.dense:
-            return shape
-        if self.layout.axis is None:
-            return ()
-        own = score.dim() - 1 if self.layout.axis == -1 else 1
-        return tuple(size if axis == own else 1 for axis, size in enumerate(shape, 1))
-
-
 @dataclass(frozen=True)
-class SplitPointRegressor(Method):
+class SplitPointRegressor(Method[RegressionPredictor]):
     """Split-point uncertainty for a trained regression network.
 
     `fit` needs the model and data like those it was trained on; it returns a predictor and leaves the model as it
@@ -216,28 +134,6 @@ class SplitPointRegressor(Method):
         """Meaning of the heads' outputs."""
         return Outputs(self.levels, self.shared)
 
-    def fit(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        calibration: Data | None = None,
-        seed: int = 0,
-        progress: bool = True,
-    ) -> RegressionPredictor:
-        """Fit the heads on one pass of the frozen model over `data`.
-
-        Args:
-            model: the trained base model; left bit for bit as it was.
-            data: what it was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset or a
-                pair (X, y).
-            calibration: held-out data for conformal intervals.
-            seed: of everything random.
-            progress: whether to show progress bars.
-        """
-        held_out = None if calibration is None else [calibration]
-        return self.fit_many([model], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
-
     def fit_many(
         self,
         models: Sequence[nn.Module],
@@ -285,6 +181,30 @@ class SplitPointRegressor(Method):
         if self.folds > 1 and most <= CROSS_FITTED and fewest >= 2 * self.folds:
             return [folded(table, self.folds, generator) for table, generator in pairs]
         return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
+
+    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        seen = ~target.isnan()
+        return (output - target.reshape(output.shape))[seen.reshape(output.shape)].square().mean()
+
+    def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
+        method = replace(self, leverage=False, residuals="train")
+        objective, heads = method._prepared([Table.in_memory(rows)], 1, generators_for([seed]), device)
+
+        def follow(batch: Rows) -> None:
+            size = batch["residual"].abs().nanmean(1)
+            objective.scale.lerp_(torch.where(size.isnan(), objective.scale, size), MOMENTUM)
+
+        return Companion(heads, objective.loss, follow, {"scale": objective.scale})
+
+    def _after_joint(
+        self, recording: Recording, companion: Companion, calibration: Data | None, _seed: int, progress: bool
+    ) -> RegressionPredictor:
+        method = replace(self, interval=self._resolved(calibration is not None))
+        scale = companion.extras["scale"][0]
+        shape = torch.tensor([1.0, 0.0, 0.0], device=scale.device).repeat(len(scale), 2, len(self.levels), 1)
+        fitted = {"scale": scale, "shape": shape, "factors": torch.ones_like(shape[..., 0])}
+        held_out = calibration if method.interval == "conformal" else None
+        return method._predictor(recording, companion.heads.member(0), fitted, held_out, progress)
 
     def _resolved(self, calibrated: bool) -> Interval:
         if self.interval == "conformal" and not calibrated:
@@ -364,7 +284,7 @@ class SplitPointRegressor(Method):
         if calibration is not None:
             same_layer = replace(self, layer=recording.tap.spec)
             held_out = same_layer._record(recording.tap.model, calibration, "calibration", progress)
-            predictor.factors.copy_(_conformal_factors(predictor, held_out.table))
+            predictor.factors.copy_(conformal_factors(predictor, held_out.table))
         return predictor
 
 
@@ -375,37 +295,5 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
-    """Half-widths ``c0 quantile + c1 MAR of the side + c2`` that never cross.
-
-    Args:
-        bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
-        mars: (N, D, ...) predicted MARs.
-        shape: (D, 2, L, 3) coefficients, see `calibration.fit_shape`.
-    """
-    c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
-    sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)
-    mixed = c0 * bounds + c1 * sides + c2
-    return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
-
-
 def _seeds(generator: torch.Generator, count: int) -> list[int]:
     return torch.randint(2**62, (count,), generator=generator).tolist()
-
-
-def _conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
-    """Per-side factors (D, 2, L) from calibration rows."""
-    ratios = []
-    for part in table.slices():
-        with torch.no_grad():
-            bounds, _ = predictor.half_widths(predictor.heads.pointwise(part["features"].to(predictor.scale.device)))
-        size = part["residual"].abs()[:, :, None, None]
-        ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
-    ratio, sign = torch.cat(ratios), table.column("residual").sign()
-    factors = torch.ones(ratio.shape[1:])
-    for output in range(ratio.shape[1]):
-        for side, value in enumerate((-1, 1)):
-            rows = sign[:, output] == value
-            for index, level in enumerate(predictor.method.levels):
-                factors[output, side, index] = conformal_factor(ratio[rows, output, side, index], level)
-    return factors

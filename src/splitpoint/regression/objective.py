@@ -132,7 +132,8 @@ class Objective:
 
     def _left_out(self, values: Tensor) -> Tensor:
         """(E, R, ...) of all members -> (G, R', ...) of those that left the rows out, one group after the other."""
-        return values.unflatten(0, (-1, self.group))[:, : max(self.group - 1, 1)].flatten(1, 2)
+        groups: Tensor = values.unflatten(0, (-1, self.group))
+        return groups[:, : max(self.group - 1, 1)].flatten(1, 2)
 
     def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
         """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""

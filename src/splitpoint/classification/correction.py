@@ -49,7 +49,7 @@ Linear = tuple[Tensor, Tensor, Tensor]
 
 
 def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linear:
-    """Most probable ``softmax(a logits + b + x W)`` if each correction ``b_k + x W_k`` has deviation `prior` a priori."""
+    """Most probable ``softmax(a logits + b + x W)`` if corrections ``b_k + x W_k`` have deviation `prior` a priori."""
     rows, width = x.shape
     log_factor = fit_temperature(logits, label).log().requires_grad_()
     bias = torch.zeros(logits.shape[1], requires_grad=True)
