@@ -62,11 +62,13 @@ class Table:
         columns: by name.
         rows: number of rows.
         window: rows that are held in memory at a time.
+        dense: whether the rows are positions of maps or sequences.
     """
 
     columns: dict[str, Column]
     rows: int
     window: int
+    dense: bool = False
 
     @staticmethod
     def in_memory(values: Mapping[str, Tensor]) -> Table:

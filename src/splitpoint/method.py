@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Data, placement, unlabelled
+from splitpoint.cache import Table
 from splitpoint.calibration import reference
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import LayerSpec, Tap
@@ -144,7 +145,8 @@ class Method(ABC, Generic[R]):
         cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
         rows_per_call: rows that go through the model at a time when the data do not come in batches.
         positions: most positions used of one map or sequence when the heads are trained.
-        width: most units of a hidden layer, which has as many as there are features, but at least 16.
+        width: most units of a hidden layer, which has as many as there are features (half as many for maps and
+            sequences, where every position pays for it), but at least 16.
         epochs: passes over the recorded rows; None for 50, but 1,000 to 3,000 steps.
         learning_rate: of the heads' optimiser.
         decay: whether the learning rate falls to zero along a cosine.
@@ -178,8 +180,9 @@ class Method(ABC, Generic[R]):
         names = [f.name for f in dataclasses.fields(Training)]
         return Training(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
-    def _hidden(self, features: int) -> int:
-        return min(max(features, 16), self.width)
+    def _hidden(self, table: Table) -> int:
+        features = table.width("features")
+        return min(max(features // 2 if table.dense else features, 16), self.width)
 
     def fit(
         self, model: nn.Module, data: Data, *, calibration: Data | None = None, seed: int = 0, progress: bool = True

@@ -108,6 +108,7 @@ def record(
     if tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
     table = disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
+    table.dense = layout.dense
     return Recording(tap, layout, table, inputs)
 
 

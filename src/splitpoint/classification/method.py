@@ -237,7 +237,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
     ) -> Heads:
         classes = tables[0].width("logits")
         outputs = {"frequency": classes + 1, "mar": classes, "zero_included": 3 * classes}[trunk]
-        hidden = [self._hidden(tables[0].width("features"))] * self.mar_layers
+        hidden = [self._hidden(tables[0])] * self.mar_layers
         found = [moments(table) for table in tables]
         center, spread = (torch.stack(values)[:, None] for values in zip(*found, strict=True))
         if not self.standardise:

@@ -35,7 +35,7 @@ def draw_cubic(result: CubicResult, path: Path) -> None:
         for axis in (top, bottom):
             axis.axvspan(-SUPPORT, SUPPORT, color="#eef3f7", zorder=0)
             _tidy(axis)
-        top.scatter(result.train.x[::2], result.train.y[::2], s=3, color=GREY, alpha=0.25, lw=0, label="training data")
+        top.scatter(result.train.x[::2], result.train.y[::2], s=5, color=GREY, alpha=0.45, lw=0, label="training data")
         top.plot(x, x**3, "--", color="black", lw=1, label="true mean and 95% bounds")
         top.plot(x, x**3 + up, "--", x, x**3 - down, "--", color="black", lw=1)
         top.plot(x, out.mean.flatten(), color=BLUE, lw=1.5, label="prediction")
@@ -65,7 +65,7 @@ def draw_digits(result: DigitsResult, path: Path) -> None:
         groups = torch.tensor_split(confidence.argsort(), 8)
         points = torch.tensor([[confidence[g].mean(), correct[g].mean()] for g in groups])
         reliability.plot(points[:, 0], points[:, 1], "o-", color=colour, ms=4, lw=1.2, label=name)
-    reliability.set(xlim=(0.4, 1.01), ylim=(0.4, 1.03), xlabel="confidence", ylabel="accuracy")
+    reliability.set(xlim=(0.75, 1.005), ylim=(0.75, 1.02), xlabel="confidence", ylabel="accuracy")
     reliability.set_title("reliability (eight groups of equal size)", fontsize=10)
     reliability.legend(fontsize=8, frameon=False)
     floor = 1e-6

@@ -236,12 +236,12 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         """
         inputs = [self._inputs(table) for table in tables]
         summaries = [summary(table, self.levels) for table in tables]
-        features, outputs = tables[0].width("features"), tables[0].width("residual")
+        outputs = tables[0].width("residual")
 
         def stacked(parts: list[dict[str, Tensor]], key: str) -> Tensor:
             return torch.stack([part[key] for part in parts]).repeat_interleave(size, 0)
 
-        sizes = self.outputs.trunks(self._hidden(features), self.quantile_layers, self.mar_layers, outputs)
+        sizes = self.outputs.trunks(self._hidden(tables[0]), self.quantile_layers, self.mar_layers, outputs)
         seeded = generators_for([seed for g in generators for seed in _seeds(g, size)])
         joint = {key: stacked(inputs, key) for key in inputs[0]}
         heads = Heads.random(joint, sizes, seeded)
