@@ -47,7 +47,7 @@ class Dense(nn.Module):
         return self.out(self.conv(x).relu())
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the kill of a process."""
 
 
@@ -72,7 +72,7 @@ def maps(count=3):
 
 def killed_after(data, count):
     yield from data[:count]
-    raise Killed
+    raise KilledError
 
 
 def fit(model, data, cache="ram", **settings):
@@ -154,7 +154,7 @@ def test_several_models_have_parts_of_their_own(tmp_path):
     assert not torch.equal(first[0].heads.center, first[1].heads.center)
 
 
-# Killed in the middle
+# KilledError in the middle
 
 
 @pytest.mark.parametrize("done", [0, 1, 3, 5])
@@ -162,7 +162,7 @@ def test_several_models_have_parts_of_their_own(tmp_path):
 def test_a_killed_run_is_resumed_where_it_stopped(build, data, done, tmp_path):
     model, whole = build(), data()
     done = min(done, len(whole))
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(model, killed_after(whole, done), tmp_path)
     assert model.calls == done
     resumed = fit(model, whole, tmp_path)
@@ -173,7 +173,7 @@ def test_a_killed_run_is_resumed_where_it_stopped(build, data, done, tmp_path):
 def test_a_run_that_is_killed_twice_is_resumed(tmp_path):
     model, whole = Net(), batches()
     for done in (2, 4):
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             fit(model, killed_after(whole, done), tmp_path)
     resumed = fit(model, whole, tmp_path)
     assert model.calls == len(whole) - 4
@@ -204,7 +204,7 @@ def damage_one_column(folder):
 @pytest.mark.parametrize("done", [3, 5])
 def test_what_was_half_written_is_dropped_and_made_again(damage, lost, done, tmp_path):
     model, whole = Net(), batches()
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(model, killed_after(whole, done), tmp_path)
     damage(tmp_path / "train")
     resumed = fit(model, whole, tmp_path)
@@ -212,6 +212,16 @@ def test_what_was_half_written_is_dropped_and_made_again(damage, lost, done, tmp
     assert_same(resumed, fit(model, whole))
     assert_same(fit(model, whole, tmp_path), resumed)
     assert model.calls == 0
+
+
+def test_a_run_that_is_killed_before_its_first_rows_are_written_is_begun_again(tmp_path):
+    model, whole = Net(), batches()
+    with pytest.raises(KilledError):
+        fit(model, killed_after(whole, 1), tmp_path)
+    for path in (tmp_path / "train").iterdir():
+        if path.name != "meta.json":
+            path.unlink()
+    assert_same(fit(model, whole, tmp_path), fit(model, whole))
 
 
 def test_more_data_of_the_same_are_added(tmp_path):
@@ -309,7 +319,7 @@ def other_input(data):
 @pytest.mark.parametrize(
     ("change", "number"),
     [
-        (lambda data: batches(seed=2), 0),
+        (lambda _: batches(seed=2), 0),
         (lambda data: data[::-1], 0),
         (other_target, 2),
         (other_input, 2),
@@ -328,7 +338,9 @@ def test_other_data_are_refused_at_the_batch_that_differs(change, number, tmp_pa
 def test_fewer_batches_are_refused(tmp_path):
     model, data = Net(), batches()
     fit(model, data, tmp_path)
-    expected = "Expected 5 batches as recorded in .*, but the data ended after 3; pass the same data or delete the cache"
+    expected = (
+        "Expected 5 batches as recorded in .*, but the data ended after 3; pass the same data or delete the cache"
+    )
     assert_refused(expected, model, data[:3], tmp_path)
 
 
@@ -342,7 +354,7 @@ def test_damaged_facts_are_refused(text, tmp_path):
     model, data = Net(), batches()
     fit(model, data, tmp_path)
     (tmp_path / "train" / "meta.json").write_bytes(text.encode("latin1"))
-    with pytest.raises(CacheError, match="Expected a feature cache in .*, but it is damaged; delete it"):
+    with pytest.raises(CacheError, match=r"Expected a feature cache in .*, but it is damaged; delete it"):
         fit(model, data, tmp_path)
 
 

@@ -24,7 +24,16 @@ def drawn(seed, *shape):
 
 @pytest.mark.parametrize(
     ("rows", "level", "rank"),
-    [(9, 0.5, 5), (9, 0.9, 9), (19, 0.95, 19), (20, 0.95, 20), (39, 0.95, 38), (99, 0.9, 90), (100, 0.9, 91), (1, 0.5, 1)],
+    [
+        (9, 0.5, 5),
+        (9, 0.9, 9),
+        (19, 0.95, 19),
+        (20, 0.95, 20),
+        (39, 0.95, 38),
+        (99, 0.9, 90),
+        (100, 0.9, 91),
+        (1, 0.5, 1),
+    ],
 )
 def test_the_factor_is_the_ratio_of_rank_ceil_n_plus_one_times_level(rows, level, rank):
     ratio = torch.arange(1.0, rows + 1)[torch.randperm(rows, generator=torch.Generator().manual_seed(rows))]
@@ -53,9 +62,7 @@ def test_the_guarantee_holds_over_many_exchangeable_samples(rows, level):
     trials, fresh = 4000, 20
     generator = torch.Generator().manual_seed(rows)
     sizes = torch.randn(trials, rows + fresh, generator=generator).abs() ** 3
-    covered = torch.stack(
-        [(row[rows:] <= conformal_factor(row[:rows], level)).double().mean() for row in sizes]
-    )
+    covered = torch.stack([(row[rows:] <= conformal_factor(row[:rows], level)).double().mean() for row in sizes])
     error = float(covered.std() / math.sqrt(trials))
     assert level - 3 * error <= float(covered.mean()) <= level + 1 / (rows + 1) + 3 * error
 

@@ -445,9 +445,7 @@ class TwoInputs(nn.Module):
 def test_models_of_two_inputs_and_a_dict_of_outputs(case):
     method, model, (x, y) = made(case)
     expected = method.fit(model, (x, y), progress=False)(x)
-    method = type(method)(
-        **{f.name: getattr(method, f.name) for f in fields(method)} | {"output_key": "prediction"}
-    )
+    method = type(method)(**{f.name: getattr(method, f.name) for f in fields(method)} | {"output_key": "prediction"})
     first, second = x[:, :2], x[:, 2:]
     uq = method.fit(TwoInputs(model), (first, second, y), progress=False)
     assert_same(uq(first, second), expected, **CLOSE)
@@ -475,9 +473,7 @@ def test_models_that_return_an_object_with_logits(case):
         def forward(self, x):
             return WithLogits(self.inner(x))
 
-    assert_same(
-        method.fit(Wrapped(), (x, y), progress=False)(x), method.fit(model, (x, y), progress=False)(x), **EXACT
-    )
+    assert_same(method.fit(Wrapped(), (x, y), progress=False)(x), method.fit(model, (x, y), progress=False)(x), **EXACT)
 
 
 # Precision

@@ -291,9 +291,7 @@ def unet():
         coarse = m.bottom(F.max_pool2d(fine, 2)).relu()
         return m.out(torch.cat([fine, F.interpolate(coarse, scale_factor=2.0)], 1))
 
-    return Net(
-        run, down=nn.Conv2d(3, 4, 3, padding=1), bottom=nn.Conv2d(4, 6, 3, padding=1), out=nn.Conv2d(10, 1, 1)
-    )
+    return Net(run, down=nn.Conv2d(3, 4, 3, padding=1), bottom=nn.Conv2d(4, 6, 3, padding=1), out=nn.Conv2d(10, 1, 1))
 
 
 def transformer(head, run):
@@ -764,7 +762,9 @@ def test_a_module_of_another_model_is_refused():
 
 def test_a_layer_that_does_not_run_is_refused():
     model, (x, y) = with_head(lambda m, x: m.fc(m.hidden(x))), rows()
-    with pytest.raises(LayerError, match=r"Expected layer 'aux' to run .* but it did not; sp\.layers\(model, x\) lists"):
+    with pytest.raises(
+        LayerError, match=r"Expected layer 'aux' to run .* but it did not; sp\.layers\(model, x\) lists"
+    ):
         fitted(model, (x, y), layer="aux")
 
 
@@ -834,7 +834,9 @@ def test_the_first_floating_point_tensor_is_found_wherever_it_is():
 
 
 @pytest.mark.parametrize("layer", [None, "hidden", ["hidden", "fc:input"], "method"], ids=str)
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda uq: pickle.loads(pickle.dumps(uq))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda uq: pickle.loads(pickle.dumps(uq))], ids=["copy", "pickle"]
+)
 def test_a_copy_answers_with_the_features_of_the_new_input(layer, duplicate):
     model = Encoder()
     (x, y), (new, _) = rows(), rows(seed=9)

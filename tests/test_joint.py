@@ -42,7 +42,7 @@ def test_a_regression_network_and_its_heads_learn_from_scratch(way):
     model = network(1)
     method = sp.SplitPointRegressor(0.9, epochs=20, folds=2)
     loader = DataLoader(TensorDataset(*sine(0)), batch_size=60)
-    uq = getattr(method, way)(model, loader, base_epochs=60, base_learning_rate=5e-3, progress=False)
+    uq = getattr(method, way)(model, loader, base_epochs=100, base_learning_rate=5e-3, progress=False)
     x, y = sine(50, 3000)
     out = uq(x)
     assert rmse(out, y) < 0.25  # noise alone is 0.2

@@ -162,7 +162,9 @@ def test_a_regressor_learns_from_leave_one_out_residuals():
     with torch.no_grad():
         residual = (target - model(features)).abs().numpy()
     assert math.isclose(scales["train"], float(residual.mean()), rel_tol=1e-4)
-    hat = np.diag(np.column_stack([features, np.ones(rows)]) @ np.linalg.pinv(np.column_stack([features, np.ones(rows)])))
+    hat = np.diag(
+        np.column_stack([features, np.ones(rows)]) @ np.linalg.pinv(np.column_stack([features, np.ones(rows)]))
+    )
     expected = (residual[:, 0] / (1 - np.minimum(hat, LARGEST))).mean()
     assert math.isclose(scales["loo"], float(expected), rel_tol=5e-3)
     assert scales["loo"] > 1.5 * scales["train"]

@@ -17,7 +17,7 @@ SEEDS = (0, 1)
 def cubic_fits(request):
     """Noise law, and for each seed a predictor of the default recipe with a generator for fresh rows."""
     generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
-    train = [cubic(1500, request.param, generator=g) for g in generators]
+    train = [cubic(1000, request.param, generator=g) for g in generators]
     nets = [train_cubic(d.x, d.y, seed, progress=False, epochs=600) for seed, d in zip(SEEDS, train, strict=True)]
     found = sp.SplitPointRegressor().fit_many(nets, [(d.x, d.y) for d in train], seeds=SEEDS, progress=False)
     fresh = [cubic(4000, request.param, generator=g) for g in generators]
@@ -58,11 +58,13 @@ def test_the_epistemic_score_finds_the_outside(cubic_fits):
 def test_the_order_of_the_training_rows_is_no_matter():
     """Another order is another shuffle: not the same heads, but the same coverage and width."""
     generator = torch.Generator().manual_seed(5)
-    train, fresh = cubic(1500, "log_normal", generator=generator), cubic(4000, "log_normal", generator=generator)
+    train, fresh = cubic(1000, "log_normal", generator=generator), cubic(4000, "log_normal", generator=generator)
     net = train_cubic(train.x, train.y, 5, progress=False, epochs=600)
-    order = torch.randperm(1500, generator=generator)
+    order = torch.randperm(1000, generator=generator)
     data = [(train.x, train.y), (train.x[order], train.y[order])]
-    one, other = (uq(fresh.x) for uq in sp.SplitPointRegressor().fit_many([net] * 2, data, seeds=(0, 0), progress=False))
+    one, other = (
+        uq(fresh.x) for uq in sp.SplitPointRegressor().fit_many([net] * 2, data, seeds=(0, 0), progress=False)
+    )
     assert abs(picp(one, fresh.y) - picp(other, fresh.y)) < 0.02
     width, shuffled = ((out.upper - out.lower).mean() for out in (one, other))
     assert abs(float(width / shuffled) - 1) < 0.15

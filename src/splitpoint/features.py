@@ -182,11 +182,12 @@ def _label(function: Any) -> str:
 
 def find_module(model: nn.Module, name: str) -> nn.Module:
     """The module called `name` (an ``:input`` suffix is ignored), or a LayerError that suggests close names."""
-    modules: dict[str, nn.Module] = dict(model.named_modules())
     wanted = name.removesuffix(INPUT)
-    if wanted in modules:
-        return modules[wanted]
-    close = difflib.get_close_matches(wanted, modules, n=3) or [key for key in list(modules)[-3:] if key]
+    try:
+        return model.get_submodule(wanted)
+    except AttributeError:
+        modules = [key for key, _ in model.named_modules()]
+    close = difflib.get_close_matches(wanted, modules, n=3) or [key for key in modules[-3:] if key]
     raise LayerError(
         f"Expected the name of a layer, but the model has none called '{wanted}'; did you mean {close}? "
         "sp.layers(model, x) lists them all."

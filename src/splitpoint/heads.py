@@ -63,7 +63,7 @@ class Heads(nn.Module):
 
     Args:
         state: tensors by name, each with a leading axis E: ``center`` and ``spread`` (E, 1, C); for the leverage
-            ``whiten`` (E, C, W), ``floor``, ``log_mean`` and ``log_spread`` (E, 1, 1); and the trunks'
+            ``whiten`` (E, C, W), ``floor``, ``reach``, ``log_mean`` and ``log_spread`` (E, 1, 1); and the trunks'
             ``trunks.NAME.weights.I`` and ``trunks.NAME.biases.I``.
     """
 
@@ -71,12 +71,13 @@ class Heads(nn.Module):
     spread: Tensor
     whiten: Tensor | None
     floor: Tensor
+    reach: Tensor
     log_mean: Tensor
     log_spread: Tensor
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        for name in ("center", "spread", "whiten", "floor", "log_mean", "log_spread"):
+        for name in ("center", "spread", "whiten", "floor", "reach", "log_mean", "log_spread"):
             self.register_buffer(name, state.get(name))
         names = {key.split(".")[1]: None for key in state if key.startswith("trunks.")}
 
@@ -111,17 +112,16 @@ class Heads(nn.Module):
         assert isinstance(found, StackedMlp)
         return found
 
-    def leverage(self, x: Tensor) -> Tensor:
-        """(E, B, C) standardised features -> (E, B, 1)."""
-        assert self.whiten is not None
-        return torch.bmm(x, self.whiten).square().sum(2, keepdim=True) + self.floor
+    def forward(self, features: Tensor, leverage: Tensor | None = None) -> dict[str, Tensor]:
+        """(E, B, C) features -> raw outputs (E, B, M) of every trunk, and the leverage (E, B, 1) if there is one.
 
-    def forward(self, features: Tensor) -> dict[str, Tensor]:
-        """(E, B, C) features -> raw outputs (E, B, M) of every trunk, and the leverage (E, B, 1) if there is one."""
+        A leverage that is known already, as for training rows, need not be computed again.
+        """
         x = (features - self.center) / self.spread
         if self.whiten is None:
             return {name: self.trunk(name)(x) for name in self.trunks}
-        leverage = self.leverage(x)
+        if leverage is None:
+            leverage = torch.bmm(x, self.whiten).square().sum(2, keepdim=True) + self.floor
         x = torch.cat([x, (leverage.log() - self.log_mean) / self.log_spread], 2)
         return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage}
 
@@ -138,7 +138,7 @@ class Heads(nn.Module):
 
     def _piece(self, features: Tensor) -> dict[str, Tensor]:
         """(1, C, P) features -> raw outputs (1, M, P)."""
-        x = (features - self.center.mT) / self.spread.mT
+        x = (features - self.center.mT).div_(self.spread.mT)
         if self.whiten is None:
             return {name: self.trunk(name).pointwise(x) for name in self.trunks}
         leverage = torch.bmm(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor

@@ -10,9 +10,10 @@ from torch import Tensor
 from splitpoint.cache import Table
 from splitpoint.calibration import moments
 
-WIDEST_GRAM = 4096
+WIDEST, PROJECTED = 2048, 512
 LEAST_RIDGE = 1e-6
 LARGEST = 0.8
+REACH = 0.99
 
 
 def fit_leverage(table: Table) -> dict[str, Tensor]:
@@ -21,7 +22,7 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     In a linear regression on these features the residual of a training row left out is ``r / (1 - lev)``, and the
     squared error at a new row is ``1 + lev`` times the noise; leverage grows with the square of the distance from
     the data. The ridge is the one under which the last layer w would be optimal, ``|X'r| / (n |w|)``: nearly zero for
-    a layer trained to the end, larger for one that was stopped early. Features wider than 4096 are projected to 4096
+    a layer trained to the end, larger for one that was stopped early. Features wider than 2048 are projected to 512
     at random, which can only lower the leverage.
 
     Args:
@@ -29,7 +30,7 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
 
     Returns:
         The inputs of `Heads` without its leading axis: ``center``, ``spread`` (1, C), ``whiten`` (C, W), ``floor``,
-        ``log_mean``, ``log_spread`` (1, 1).
+        ``reach`` (99% of the training rows lie within it), ``log_mean``, ``log_spread`` (1, 1).
     """
     center, spread = moments(table)
     project = projection(len(center))
@@ -55,18 +56,20 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     leverage = torch.cat(squares) + 1 / n
     table.attach("leverage", leverage)
     log = leverage.log()
+    reach = leverage.flatten().sort().values[int(REACH * (n - 1))]
     return {
         "center": center[None],
         "spread": spread[None],
         "whiten": whiten,
         "floor": torch.full((1, 1), 1 / n),
+        "reach": reach.reshape(1, 1),
         "log_mean": log.mean().reshape(1, 1),
         "log_spread": log.std(correction=0).clamp(min=1e-3).reshape(1, 1),
     }
 
 
 def projection(width: int) -> Tensor:
-    """Identity (width, width) up to 4096 columns, else a fixed random projection to 4096."""
-    if width <= WIDEST_GRAM:
+    """Identity (width, width) up to 2048 columns, else a fixed random projection to 512."""
+    if width <= WIDEST:
         return torch.eye(width)
-    return torch.randn(width, WIDEST_GRAM, generator=torch.Generator().manual_seed(0)) / math.sqrt(WIDEST_GRAM)
+    return torch.randn(width, PROJECTED, generator=torch.Generator().manual_seed(0)) / math.sqrt(PROJECTED)

@@ -51,8 +51,8 @@ class Support(nn.Module):
     def fit(table: Table, classes: int, steepness: float, mass: float) -> Support:
         """Class centres and tied covariance of standardised features, then the scale of the evidence.
 
-        The covariance within classes is ridged by a tenth of its mean variance. Features wider than 4096 are first
-        projected to 4096 at random.
+        The covariance within classes is ridged by a tenth of its mean variance. Features wider than 2048 are first
+        projected to 512 at random.
 
         Args:
             table: training rows with ``features``, ``logits`` and ``label``.

@@ -66,8 +66,9 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         mar_layers: hidden layers of the MAR heads.
         shared: one trunk for all heads, with `mar_layers` layers, in place of two.
         standardise: features and residuals are brought to unit size inside the head.
-        leverage: heads see the log-leverage of a row, and the total MAR rises with it by ``sqrt(1 + leverage)``, the
-            growth of the error of a linear layer away from its data.
+        leverage: heads see the log-leverage of a row, and the total MAR is multiplied by
+            ``sqrt((1 + lev) max(1, lev / reach))``: by the growth of a linear layer's error, and beyond the reach of
+            99% of the training rows by the distance from them.
         folds: copies of the heads that leave out a part of the rows each; the half-widths are shaped and scaled on
             the rows left out. Above 20,000 rows the `held_back` ones serve instead.
     """

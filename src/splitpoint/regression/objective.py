@@ -137,7 +137,7 @@ class Objective:
 
     def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
         """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""
-        bounds, mars = self.outputs.decode(heads(rows["features"]), axis=2)
+        bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("leverage")), axis=2)
         residual = rows["residual"] / torch.where(self.scale > 0, self.scale, 1.0)[:, None]
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
 

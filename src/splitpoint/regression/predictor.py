@@ -77,7 +77,9 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         bounds = shaped_bounds(quantiles, mars, self.shape)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
-            mars = mars._replace(total=mars.total * (1 + raw["leverage"]).sqrt())
+            leverage = raw["leverage"]
+            growth = (1 + leverage) * (leverage / self.heads.reach.squeeze(0)).clamp(min=1)
+            mars = mars._replace(total=mars.total * growth.sqrt())
         return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
 
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:

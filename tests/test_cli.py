@@ -1,0 +1,237 @@
+"""The command line: help for every command, tables on standard output, errors in one line on standard error."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import splitpoint as sp
+from splitpoint import cli
+from splitpoint.errors import DataError
+
+COMMANDS = ("demo", "layers")
+SOURCE = Path(sp.__file__).parents[1]
+
+MODELS = """
+import torch
+from torch import nn
+
+NUMBER = 3
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+def build():
+    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(32, 5))
+
+def text():
+    return "text"
+
+def needs_more(width):
+    return nn.Linear(width, 1)
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+    def forward(self, a, b):
+        return self.fc(a + b)
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+    def forward(self, x):
+        return self.fc(x), x
+"""
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """An importable module with models, in the working directory."""
+    name = f"models_of_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(MODELS)
+    (tmp_path / f"{name}_broken.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name
+    for loaded in [key for key in sys.modules if key.startswith(name)]:
+        del sys.modules[loaded]
+
+
+def run(capsys, *argv):
+    code = cli.main([str(part) for part in argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def assert_one_line_error(result, *parts):
+    code, out, err = result
+    assert code == 1
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("splitpoint: Expected ")
+    for part in parts:
+        assert part in err
+
+
+# Help
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: splitpoint")
+    assert all(command in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: splitpoint {command}" in out
+    wanted = {"demo": ("--out", "--seed", "--quiet"), "layers": ("model", "shape")}[command]
+    assert all(word in out for word in wanted)
+
+
+@pytest.mark.parametrize("argv", [[], ["astrology"], ["layers"], ["layers", "m:n"], ["demo", "--seed", "x"]], ids=str)
+def test_wrong_usage_is_no_success(argv, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    assert stopped.value.code == 2
+    assert "usage: splitpoint" in capsys.readouterr().err
+
+
+def test_the_commands_tested_here_are_all_there_are(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["astrology"])
+    message = capsys.readouterr().err.splitlines()[-1]
+    listed = message.split("choose from")[1].strip(" ()").replace("'", "").split(", ")
+    assert tuple(listed) == COMMANDS
+
+
+# layers
+
+
+def test_layers_prints_the_table_of_a_model(models, capsys):
+    code, out, err = run(capsys, "layers", f"{models}:net", "2,4")
+    assert (code, err) == (0, "")
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    assert out == f"{sp.layers(net, torch.zeros(2, 4))}\n"
+    assert "<- its input is chosen" in out
+
+
+def test_layers_takes_a_function_that_builds_the_model(models, capsys):
+    code, out, _ = run(capsys, "layers", f"{models}:build", "7, 3,6,6")
+    assert code == 0
+    assert "7x3x6x6" in out
+    assert out.splitlines()[-1] == "layer=None reads 2:input: its output is the model's output, (7, 5)"
+
+
+def test_layers_lists_a_model_with_several_outputs(models, capsys):
+    code, out, _ = run(capsys, "layers", f"{models}:Pair", "2,4")
+    assert code == 0
+    assert "fc" in out
+    assert "output_key=" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parts"),
+    [
+        ("{}:missing", "2,4", ("package.module:name of a model", "missing")),
+        ("{}", "2,4", ("package.module:name of a model",)),
+        ("no_such_module:net", "2,4", ("no_such_module",)),
+        (":net", "2,4", (":net",)),
+        (".relative:net", "2,4", (".relative:net",)),
+        ("{}_broken:net", "2,4", ("nothing_of_this_name",)),
+        ("{}:text", "2,4", ("torch.nn.Module", "but got str")),
+        ("{}:NUMBER", "2,4", ("NUMBER",)),
+        ("{}:needs_more", "2,4", ("needs_more",)),
+        ("{}:net", "2,x", ("a shape such as 2,3,224,224, but got '2,x'",)),
+        ("{}:net", "", ("a shape such as 2,3,224,224",)),
+        ("{}:net", "2,-4", ("shape (2, -4)",)),
+        ("{}:net", "2,5", ("takes a batch of shape (2, 5), but it said",)),
+        ("{}:Two", "2,4", ("batch of shape (2, 4)", "argument")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_errors_are_one_line_on_standard_error(name, shape, parts, models, capsys):
+    assert_one_line_error(run(capsys, "layers", name.format(models), shape), *parts)
+
+
+def test_the_command_can_be_run_as_a_module(models):
+    """From a shell: exit codes, and a module in the working directory."""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    code = (
+        "import sys; from splitpoint.cli import main\n"
+        f"print([main(['layers', '{models}:net', s]) for s in ('2,4', '2,5')], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[0, 1] True"
+    assert done.stderr.count("\n") == 1
+
+
+# demo
+
+
+@pytest.fixture
+def demo(monkeypatch):
+    """The demonstration, replaced by one that only notes how it was called."""
+    import splitpoint.demo
+
+    calls = []
+
+    def quick(out, seed=0, progress=True):
+        calls.append((out, seed, progress))
+        return "a table\nand a page"
+
+    monkeypatch.setattr(splitpoint.demo, "run", quick)
+    return calls
+
+
+def test_demo_prints_the_report(demo, capsys):
+    assert run(capsys, "demo") == (0, "a table\nand a page\n", "")
+    assert demo == [(Path("out/demo"), 0, True)]
+
+
+def test_demo_hands_its_options_on(demo, capsys, tmp_path):
+    assert run(capsys, "demo", "--out", tmp_path / "here", "--seed", "7", "--quiet")[0] == 0
+    assert demo == [(tmp_path / "here", 7, False)]
+
+
+def test_an_error_of_the_demo_is_one_line(demo, capsys, monkeypatch):
+    import splitpoint.demo
+
+    def fail(*_, **__):
+        raise DataError("Expected digits, but got letters.")
+
+    monkeypatch.setattr(splitpoint.demo, "run", fail)
+    assert run(capsys, "demo") == (1, "", "splitpoint: Expected digits, but got letters.\n")
+
+
+def test_a_missing_package_of_the_demo_is_named_with_the_cure(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "splitpoint.demo", None)
+    original = cli.importlib.import_module
+
+    def missing(name, *rest):
+        if name == "splitpoint.demo":
+            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+        return original(name, *rest)
+
+    monkeypatch.setattr(cli.importlib, "import_module", missing)
+    assert_one_line_error(run(capsys, "demo"), "matplotlib is missing", "pip install 'splitpoint[demo]'")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    code, out, err = run(capsys, "demo", "--out", occupied, "--quiet")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert str(occupied) in err

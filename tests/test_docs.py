@@ -1,0 +1,103 @@
+"""The documentation cannot rot: its code runs, its links resolve, and it names everything that is public."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import splitpoint
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+EXPECTED_PAGES = {"api", "choosing-a-layer", "costs", "index", "limits", "reading-the-scores", "which-calibration"}
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page):
+    """Anchors of the headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_there():
+    assert {page.stem for page in PAGES} >= EXPECTED_PAGES
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name)
+def test_code_runs_in_order_without_a_warning(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    namespace = {"__name__": "page"}
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for block in BLOCK.finditer(text):
+            lines_above = text[: block.start(1)].count("\n")  # so that a traceback names the line of the page
+            exec(compile("\n" * lines_above + block[1], name(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_and_anchors_resolve(page):
+    for link in LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{name(page)} links to {link}, which does not exist"
+        assert not anchor or anchor in anchors(target), f"{name(page)} links to {link}, which has no such heading"
+
+
+@pytest.mark.parametrize("public", splitpoint.__all__)
+def test_every_public_name_is_in_the_reference(public):
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert f"`{public}`" in text or re.search(rf"^#+ .*\b{public}\b", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", ["metrics", "consistency", "losses"])
+def test_every_function_of_a_public_module_is_in_the_reference(module):
+    found = vars(getattr(splitpoint, module))
+    package = f"splitpoint.{module}"
+    own = {key for key, value in found.items() if callable(value) and value.__module__.startswith(package)}
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert {key for key in own if not key.startswith("_") and f"`{key}`" not in text} == set()
+
+
+@pytest.mark.parametrize("method", [splitpoint.SplitPointRegressor, splitpoint.SplitPointClassifier])
+def test_every_setting_is_in_the_reference(method):
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [key for key in method.__dataclass_fields__ if f"`{key}`" not in text] == []
+
+
+@pytest.mark.parametrize("kind", [splitpoint.RegressionPrediction, splitpoint.ClassificationPrediction])
+def test_every_field_of_a_prediction_is_in_the_reference(kind):
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [key for key in kind.__dataclass_fields__ if f"`{key}`" not in text] == []
+
+
+def test_readme_shows_code_early_and_is_short():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert lines.index("```python") < 40
+    assert len(lines) < 250
+
+
+def test_citation_names_software_and_paper():
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    keys = {line.split(":")[0] for line in lines if line and not line.startswith((" ", "-"))}
+    assert keys >= {"cff-version", "message", "type", "title", "version", "license", "authors", "references"}
+    assert f"version: {splitpoint.__version__}" in lines
+    text = "\n".join(lines)
+    assert "Split-Point Self-Consistency Verification" in text
+    assert "family-names: Zhao" in text
+    assert "family-names: Chen" in text
+
+
+def test_licence_is_the_whole_apache_licence():
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text

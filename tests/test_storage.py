@@ -1,0 +1,551 @@
+"""Saving and loading: the same answers afterwards, all or nothing on disk, and one sentence for every bad file."""
+
+import copy
+import functools
+import io
+import json
+import os
+import pickle
+import stat
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+import splitpoint as sp
+from splitpoint import storage
+from splitpoint.errors import LayerError, StorageError
+
+FAST = {"epochs": 2, "folds": 0}
+
+
+class Net(nn.Module):
+    """A small model with a method for its features."""
+
+    def __init__(self, outputs=1, width=6):
+        super().__init__()
+        self.hidden, self.fc = nn.Linear(3, width), nn.Linear(width, outputs)
+
+    def encode(self, x):
+        return self.hidden(x).tanh()
+
+    def forward(self, x):
+        return self.fc(self.encode(x))
+
+
+class Named(Net):
+    """A model that returns a dict of two outputs."""
+
+    def forward(self, x):
+        return {"depth": super().forward(x), "other": x}
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def task(rows=60, outputs=1, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 3, generator=generator)
+    return x, x.sum(1, keepdim=True) + torch.randn(rows, outputs, generator=generator)
+
+
+def labels(rows=60, classes=3, seed=1):
+    x, y = task(rows, seed=seed)
+    return x, (y[:, 0] > 0).long() + (y[:, 0] > 1).long() * (classes > 2)
+
+
+def regression(model=None, outputs=1, calibrated=False, confidence_level=0.9, **settings):
+    method = sp.SplitPointRegressor(confidence_level, **FAST | settings)
+    calibration = task(80, outputs, seed=2) if calibrated else None
+    return method.fit(model or Net(outputs), task(outputs=outputs), calibration=calibration, progress=False)
+
+
+def classification(model=None, classes=3, calibrated=False, **settings):
+    method = sp.SplitPointClassifier(**{"epochs": 2} | settings)
+    calibration = labels(80, classes, seed=2) if calibrated else None
+    return method.fit(model or Net(classes), labels(classes=classes), calibration=calibration, progress=False)
+
+
+def saved(uq, folder):
+    path = folder / "uq.safetensors"
+    uq.save(path)
+    return path
+
+
+def assert_same_prediction(one, other):
+    assert type(one) is type(other)
+    for name, value in vars(one).items():
+        found = getattr(other, name)
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, found), name
+            assert value.dtype == found.dtype
+        elif name != "reference":
+            assert value == found, name
+    assert (one.reference is None) == (other.reference is None)
+    if one.reference is not None:
+        assert torch.equal(one.flagged, other.flagged)
+        assert torch.equal(one.percentile, other.percentile)
+
+
+# Round trips
+
+
+class Maps(nn.Module):
+    """A fully convolutional model."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, outputs, 1)
+
+    def forward(self, x):
+        return self.out(self.conv(x).relu())
+
+
+def dense_regression():
+    data = (torch.randn(6, 2, 5, 5), torch.randn(6, 1, 5, 5))
+    return sp.SplitPointRegressor(**FAST).fit(Maps(1), data, progress=False)
+
+
+def dense_classification():
+    data = (torch.randn(6, 2, 5, 5), torch.randint(3, (6, 5, 5)))
+    return sp.SplitPointClassifier(epochs=2).fit(Maps(3), data, progress=False)
+
+
+def biased_classification():
+    """A base model so wrong that the network of class frequencies is kept beside the support."""
+    model = Net(2)
+    with torch.no_grad():
+        model.fc.weight.mul_(0.01)
+    x, y = labels(600, 2)
+    return sp.SplitPointClassifier(epochs=60, learning_rate=1e-2).fit(model, (x, y), progress=False)
+
+
+PREDICTORS = {
+    "split": lambda: regression(interval="split"),
+    "consistent": lambda: regression(interval="consistent"),
+    "consistent, unbounded": lambda: regression(interval="consistent", factor_limit=None),
+    "conformal": lambda: regression(interval="conformal", calibrated=True),
+    "auto, calibrated": lambda: regression(calibrated=True, outputs=2),
+    "cross-fitted": lambda: regression(folds=3),
+    "levels": lambda: regression(confidence_level=(0.9, 0.5, 0.7)),
+    "levels as a list, conformal": lambda: regression(confidence_level=[0.5, 0.8], calibrated=True),
+    "training residuals without leverage": lambda: regression(residuals="train", leverage=False),
+    "paper": lambda: sp.SplitPointRegressor.paper(epochs=2).fit(Net(), task(), progress=False),
+    "several outputs": lambda: regression(outputs=2),
+    "float64": lambda: sp.SplitPointRegressor(**FAST).fit(
+        Net().double(), tuple(part.double() for part in task()), progress=False
+    ),
+    "named layer": lambda: regression(layer="hidden"),
+    "several layers": lambda: regression(layer=["hidden", "fc:input", "hidden:input"]),
+    "output key": lambda: regression(Named(), output_key="depth"),
+    "maps": dense_regression,
+    "simplex": classification,
+    "simplex with its network": biased_classification,
+    "simplex, calibrated": lambda: classification(calibrated=True),
+    "free": lambda: classification(mars="free"),
+    "free, calibrated": lambda: classification(mars="free", calibrated=True, delta0=0.5),
+    "free, chosen gate": lambda: classification(mars="free", calibrated=True, delta0="cv"),
+    "free, open gate": lambda: classification(mars="free", calibrated=True, delta0=float("inf")),
+    "paper, classification": lambda: sp.SplitPointClassifier.paper(epochs=2).fit(Net(3), labels(), progress=False),
+    "one logit": lambda: classification(Net(1), classes=2),
+    "class maps": dense_classification,
+}
+every_predictor = pytest.mark.parametrize("name", PREDICTORS)
+
+
+@functools.cache
+def fitted_once(name):
+    torch.manual_seed(0)
+    return PREDICTORS[name]()
+
+
+def fitted(name):
+    """A predictor of its own for every test, fitted once."""
+    return copy.deepcopy(fitted_once(name))
+
+
+def inputs_for(uq):
+    x = torch.randn(7, 2, 5, 5) if isinstance(uq.base, Maps) else torch.randn(7, 3)
+    return x.to(next(uq.base.parameters()).dtype)
+
+
+@every_predictor
+def test_a_loaded_predictor_gives_the_same_answers(name, tmp_path):
+    uq = fitted(name)
+    again = sp.load(saved(uq, tmp_path), uq.base)
+    x = inputs_for(uq)
+    assert type(again) is type(uq)
+    assert_same_prediction(uq(x), again(x))
+    assert (again.layer, again.tap.reason, again.layout, again.inputs) == (
+        uq.layer,
+        uq.tap.reason,
+        uq.layout,
+        uq.inputs,
+    )
+    a, b = uq.own_tensors(), again.own_tensors()
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+@every_predictor
+def test_thresholds_are_kept(name, tmp_path):
+    uq = fitted(name)
+    x = inputs_for(uq)
+    uq.set_threshold(x, quantile=0.6)
+    again = sp.load(saved(uq, tmp_path), uq.base)
+    assert_same_prediction(uq(2 * x), again(2 * x))
+    assert again(2 * x).flagged.any()
+
+
+def test_the_predictors_above_cover_every_part():
+    parts = {key.split(".")[0] for name in PREDICTORS for key in fitted(name).own_tensors()}
+    assert parts == {"heads", "scale", "shape", "factors", "support", "network", "calibrator", "correction"}
+
+
+def test_saving_a_loaded_predictor_again_gives_the_same_file(tmp_path):
+    uq = regression(calibrated=True)
+    first = saved(uq, tmp_path)
+    sp.load(first, uq.base).save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == first.read_bytes()
+
+
+def test_settings_are_kept_but_for_the_layer(tmp_path):
+    uq = regression(confidence_level=(0.5, 0.8), layer="hidden", learning_rate=0.01, factor_limit=None)
+    again = sp.load(saved(uq, tmp_path), uq.base)
+    assert again.method.levels == (0.5, 0.8)
+    assert (again.method.learning_rate, again.method.factor_limit, again.method.epochs) == (0.01, None, 2)
+    assert again.tap.names == ("hidden",)
+
+
+def test_the_chosen_gate_is_kept(tmp_path):
+    uq = classification(mars="free", calibrated=True, delta0="cv")
+    assert isinstance(uq.method.delta0, float)
+    assert sp.load(saved(uq, tmp_path), uq.base).method.delta0 == uq.method.delta0
+
+
+def test_a_loaded_predictor_reads_streams_and_stays_in_eval_mode(tmp_path):
+    uq = regression()
+    again = sp.load(str(saved(uq, tmp_path)), uq.base)
+    data = task(20, seed=3)
+    assert_same_prediction(uq.predict(data), again.predict(data))
+    assert not again.training
+    assert not again.train().training
+
+
+def test_a_predictor_of_a_recorded_method_is_loaded(tmp_path):
+    model = Net()
+    uq = regression(model, layer=model.encode)
+    again = sp.load(saved(uq, tmp_path), model)
+    x = torch.randn(5, 3)
+    assert_same_prediction(uq(x), again(x))
+
+
+def test_the_base_model_is_not_in_the_file_and_is_left_alone(tmp_path):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    with safe_open(path, framework="pt") as file:
+        assert not any(name.startswith("base.") for name in file.keys())  # noqa: SIM118
+    before = {name: value.clone() for name, value in uq.base.state_dict().items()}
+    uq.base.train()
+    sp.load(path, uq.base)
+    assert all(module.training for module in uq.base.modules())
+    assert all(torch.equal(value, before[name]) for name, value in uq.base.state_dict().items())
+
+
+def test_an_equal_model_in_another_object_fits(tmp_path):
+    uq = regression()
+    twin = copy.deepcopy(uq.base)
+    again = sp.load(saved(uq, tmp_path), twin)
+    assert again.base is twin
+    x = torch.randn(5, 3)
+    assert_same_prediction(uq(x), again(x))
+
+
+def test_the_heads_go_where_they_are_told(tmp_path):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    for place in ("cpu", torch.device("cpu"), None):
+        again = sp.load(path, uq.base, map_location=place)
+        assert {tensor.device.type for tensor in again.own_tensors().values()} == {"cpu"}
+    away = sp.load(path, uq.base, map_location="meta")
+    assert {tensor.device.type for tensor in away.own_tensors().values()} == {"meta"}
+    assert next(uq.base.parameters()).device.type == "cpu"
+
+
+def test_the_heads_go_to_the_device_of_the_model(tmp_path):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    again = sp.load(path, Net().to("meta"), strict=False)
+    assert {tensor.device.type for tensor in again.own_tensors().values()} == {"meta"}
+
+
+# All or nothing
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize("step", ["save_file", "replace"])
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(step, error, tmp_path, monkeypatch):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    before = path.read_bytes()
+
+    def fail(tensors, target, *_):
+        if step == "save_file":
+            with open(target, "wb") as file:
+                file.write(b"half")
+        raise error
+
+    owner, name = (storage, "save_file") if step == "save_file" else (os, "replace")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        with pytest.raises(type(error)):
+            regression(outputs=2).save(path)
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert_same_prediction(sp.load(path, uq.base)(torch.ones(2, 3)), uq(torch.ones(2, 3)))
+
+
+def test_a_save_that_fails_for_the_first_time_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(storage, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        regression().save(tmp_path / "uq.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_save_replaces_the_old_file(tmp_path):
+    old, new = regression(), regression(confidence_level=0.5)
+    saved(old, tmp_path)
+    path = saved(new, tmp_path)
+    assert sp.load(path, new.base).method.levels == (0.5,)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_saved_file_can_be_read_by_whoever_can_read_the_users_other_files(tmp_path):
+    ordinary = tmp_path / "ordinary"
+    ordinary.write_bytes(b"")
+    path = saved(regression(), tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"Expected a folder to save to, but .*nowhere does not exist; create it"):
+        regression().save(tmp_path / "nowhere" / "uq.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Bad files
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for path in (tmp_path / "missing.safetensors", tmp_path):
+        with pytest.raises(StorageError, match=r"Expected a file written by uq\.save, but"):
+            sp.load(path, Net())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
+def test_a_truncated_file_is_refused(share, tmp_path):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(StorageError, match=r"Expected a whole safetensors file, but .* is damaged or cut short"):
+        sp.load(path, uq.base)
+
+
+def test_random_bytes_are_refused(tmp_path):
+    path = tmp_path / "uq.safetensors"
+    for seed in range(5):
+        noise = torch.randint(256, (3000,), generator=torch.Generator().manual_seed(seed))
+        path.write_bytes(bytes(noise.tolist()))
+        with pytest.raises(StorageError, match="is damaged or cut short"):
+            sp.load(path, Net())
+
+
+class Bomb:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = str(trace)
+
+    def __reduce__(self):
+        return os.mkdir, (self.trace,)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch"])
+def test_a_pickle_is_refused_and_never_run(kind, tmp_path):
+    path, trace = tmp_path / "uq.safetensors", tmp_path / "exploded"
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps(Bomb(trace)))
+    else:
+        torch.save(Bomb(trace), path)
+    with pytest.raises(StorageError, match="is damaged or cut short"):
+        sp.load(path, Net())
+    assert not trace.exists()
+
+
+def test_saving_and_loading_pickle_nothing(tmp_path, monkeypatch):
+    uq = regression(calibrated=True)
+
+    def refuse(*_, **__):
+        raise AssertionError("pickled")
+
+    for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "dumps"), (torch, "load"), (torch, "save")):
+        monkeypatch.setattr(owner, name, refuse)
+    again = sp.load(saved(uq, tmp_path), uq.base)
+    assert_same_prediction(uq(torch.ones(2, 3)), again(torch.ones(2, 3)))
+
+
+def test_another_safetensors_file_is_refused(tmp_path):
+    path = tmp_path / "other.safetensors"
+    for metadata in (None, {"format": "pt"}):
+        save_file({"weight": torch.ones(2)}, path, metadata)
+        with pytest.raises(StorageError, match=r"Expected a file written by uq\.save, but .* holds other tensors"):
+            sp.load(path, Net())
+
+
+def rewritten(path, change=None, text=None, drop=None):
+    """The file with other metadata or without a tensor."""
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["splitpoint"])
+        tensors = {name: file.get_tensor(name) for name in file.keys() if name != drop}  # noqa: SIM118
+    if change is not None:
+        change(description)
+    save_file(tensors, path, {"splitpoint": json.dumps(description) if text is None else text})
+    return path
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    uq = regression()
+    path = rewritten(saved(uq, tmp_path), lambda description: description.update(format=99))
+    with pytest.raises(
+        StorageError, match=r"Expected a file of format 1 or older, but .* has format 99; install a newer"
+    ):
+        sp.load(path, uq.base)
+
+
+def test_metadata_that_cannot_be_read_are_refused(tmp_path):
+    uq = regression()
+    path = rewritten(saved(uq, tmp_path), text="{half")
+    with pytest.raises(StorageError, match=r"Expected readable metadata, but those of .* are damaged"):
+        sp.load(path, uq.base)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '"text"', "3", '{"format": "x"}', '{"format": 1}'])
+@pytest.mark.parametrize("strict", [True, False])
+def test_metadata_of_another_form_are_refused(text, strict, tmp_path):
+    uq = regression()
+    path = rewritten(saved(uq, tmp_path), text=text)
+    with pytest.raises(StorageError):
+        sp.load(path, uq.base, strict=strict)
+
+
+KEYS = ["kind", "settings", "layer", "layout", "inputs", "base_model"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_metadata_that_lack_an_entry_are_refused(key, tmp_path):
+    uq = regression()
+    path = rewritten(saved(uq, tmp_path), lambda description: description.pop(key))
+    with pytest.raises(StorageError, match=f"lacks or garbles .*{key}"):
+        sp.load(path, uq.base)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(kind="astrology"),
+        lambda d: d["settings"].update(unheard_of=1),
+        lambda d: d["settings"].update(epochs=-1),
+        lambda d: d["settings"].update(interval="astrology"),
+        lambda d: d["layout"].pop("dense"),
+        lambda d: d.update(layer=None),
+    ],
+    ids=["kind", "unknown setting", "setting out of range", "choice", "layout", "layer"],
+)
+def test_garbled_metadata_are_refused(change, tmp_path):
+    uq = regression()
+    path = rewritten(saved(uq, tmp_path), change)
+    with pytest.raises(StorageError, match=r"Expected a complete splitpoint file, but .* lacks or garbles"):
+        sp.load(path, uq.base)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (regression, "scale"),
+        (regression, "shape"),
+        (regression, "heads.center"),
+        (regression, "heads.spread"),
+        (regression, "heads.trunks.mar.weights.0"),
+        (regression, "heads.trunks.mar.biases.3"),
+        (classification, "support.whiten"),
+        (lambda: classification(calibrated=True), "correction.bias"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_without_one_of_its_tensors_is_refused(make, name, tmp_path):
+    uq = make()
+    path = rewritten(saved(uq, tmp_path), drop=name)
+    with pytest.raises(StorageError, match=r"Expected a complete splitpoint file, but .* lacks or garbles"):
+        sp.load(path, uq.base)
+
+
+# Another base model
+
+
+def test_other_weights_are_refused_unless_one_insists(tmp_path):
+    uq = regression()
+    path = saved(uq, tmp_path)
+    other = copy.deepcopy(uq.base)
+    with torch.no_grad():
+        other.fc.bias += 1e-6
+    expected = "Expected the base model that .* was fitted on, but the weights differ; .* strict=False if you know"
+    with pytest.raises(StorageError, match=expected):
+        sp.load(path, other)
+    again = sp.load(path, other, strict=False)
+    x = torch.randn(4, 3)
+    assert torch.equal(again(x).mean, other(x).detach())
+
+
+def test_another_architecture_is_refused(tmp_path):
+    path = saved(regression(), tmp_path)
+    other = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 1))
+    with pytest.raises(StorageError, match="the weights differ"):
+        sp.load(path, other)
+    with pytest.raises((StorageError, LayerError), match="fc"):
+        sp.load(path, other, strict=False)
+
+
+def test_a_callable_layer_must_be_given_again(tmp_path):
+    def squares(x):
+        return x.square()
+
+    uq = regression(layer=squares)
+    path = saved(uq, tmp_path)
+    with pytest.raises(
+        StorageError, match=r"Expected the callable that .*\(callable .*squares\), but got none; pass it as"
+    ):
+        sp.load(path, uq.base)
+    with pytest.raises(StorageError, match="Expected the callable"):
+        sp.load(path, uq.base, layer="hidden")
+    again = sp.load(path, uq.base, layer=squares)
+    x = torch.randn(4, 3)
+    assert_same_prediction(uq(x), again(x))
+
+
+def test_the_file_is_plain_safetensors_with_readable_metadata(tmp_path):
+    path = saved(regression(), tmp_path)
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["splitpoint"])
+    assert description["format"] == 1
+    assert description["kind"] == "regression"
+    assert description["layer"]["names"] == ["fc:input"]
+    length = int.from_bytes(io.BytesIO(path.read_bytes()).read(8), "little")
+    assert json.loads(path.read_bytes()[8 : 8 + length])["scale"]["dtype"] == "F32"
