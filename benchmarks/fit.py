@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 
 import torch
-from networks import ResNet18, mlp
 from torch import Tensor, nn
 
 import splitpoint as sp
+from networks import ResNet18, mlp
 from splitpoint.datasets import cubic
 
 ROWS, FEATURES = 2_000_000, 128

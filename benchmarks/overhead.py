@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 
 import torch
-from networks import ResNet18, UNet, mlp
 from torch import Tensor, nn
 
 import splitpoint as sp
-
+from networks import ResNet18, UNet, mlp
 
 
 def regression(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:

@@ -264,7 +264,7 @@ def test_classification_fields(case):
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("classifier")])
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_classification_scores_are_the_equations_of_the_reported_mars(case, calibrated):
-    _, model, data = made(case)
+    _, model, _ = made(case)
     held_out = classification_data(model, seed=5) if calibrated else None
     uq, _, (x, _) = fitted(case, calibration=held_out)
     out = uq(torch.cat([x, 10 * x]))

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from splitpoint.cache import Table
 from splitpoint.heads import CACHE_POSITIONS, Heads, StackedMlp, inverse_softplus
-from splitpoint.leverage import WIDEST_GRAM, fit_leverage, projection
+from splitpoint.leverage import fit_leverage, projection
 
 E, C = 3, 4
 WIDTHS = {"no hidden layer": [C, 2], "one": [C, 5, 2], "three": [C, 6, 5, 4, 2]}
@@ -137,6 +137,16 @@ def test_heads_standardise_and_add_the_logarithm_of_the_leverage(with_leverage):
             torch.testing.assert_close(got[name][member], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_leverage_that_is_known_is_taken_as_it_is():
+    heads, features = heads_of(E, True), randn(E, 7, C)
+    plain = heads(features)
+    again = heads(features, plain["leverage"])
+    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    other = heads(features, 2 * plain["leverage"])
+    assert torch.equal(other["leverage"], 2 * plain["leverage"])
+    assert not torch.equal(other["mar"], plain["mar"])
+
+
 @with_and_without
 def test_pointwise_on_vectors_is_the_forward_pass(with_leverage):
     heads = heads_of(1, with_leverage)
@@ -261,7 +271,7 @@ def linear_task(rows=60, noise=0.0, seed=0):
 
 def by_heads(state, x):
     heads = Heads({name: value[None] for name, value in state.items()})
-    return heads.leverage((x[None] - heads.center) / heads.spread)[0]
+    return heads(x[None])["leverage"][0]
 
 
 def test_leverage_of_a_fitted_layer_is_the_diagonal_of_the_hat_matrix():
@@ -350,8 +360,11 @@ def test_leverage_of_degenerate_features_is_finite(kind):
 
 def test_wide_features_are_projected_the_same_way_every_time_without_global_randomness():
     state = torch.get_rng_state()
-    one, other = projection(WIDEST_GRAM + 1), projection(WIDEST_GRAM + 1)
+    one, other = projection(5000), projection(5000)
     assert torch.equal(torch.get_rng_state(), state)
-    assert one.shape == (WIDEST_GRAM + 1, WIDEST_GRAM)
+    assert len(one) == 5000
+    assert one.shape[1] < 5000
     assert torch.equal(one, other)
+    lengths = (torch.eye(5000)[:20] @ one).norm(dim=1)  # a random projection keeps lengths on average
+    assert float(lengths.mean()) == pytest.approx(1, abs=0.05)
     assert torch.equal(projection(7), torch.eye(7))

@@ -12,7 +12,7 @@ from torch import nn
 import splitpoint as sp
 from splitpoint.cache import Table
 from splitpoint.heads import Heads
-from splitpoint.leverage import LARGEST, fit_leverage, projection
+from splitpoint.leverage import LARGEST, PROJECTED, WIDEST, fit_leverage, projection
 
 
 def drawn(seed, *shape):
@@ -79,7 +79,7 @@ def test_heads_compute_the_same_leverage_as_the_table():
 
 
 def test_leverage_grows_with_the_square_of_the_distance():
-    table, features, _ = optimal_table(50, 4)
+    table, *_ = optimal_table(50, 4)
     state = fit_leverage(table)
     heads = Heads({key: value[None] for key, value in state.items()})
     direction = drawn(9, 1, 4)
@@ -138,11 +138,13 @@ def test_missing_targets_do_not_poison_the_leverage():
 
 def test_projection_is_the_identity_up_to_the_widest_gram_and_keeps_norms_beyond():
     assert torch.equal(projection(5), torch.eye(5))
-    wide = projection(5000)
-    assert wide.shape == (5000, 4096)
-    assert torch.equal(wide, projection(5000))
-    vector = drawn(0, 1, 5000)
-    assert math.isclose(float((vector @ wide).norm()), float(vector.norm()), rel_tol=0.05)
+    assert torch.equal(projection(WIDEST), torch.eye(WIDEST))
+    wide = projection(WIDEST + 1)
+    assert wide.shape == (WIDEST + 1, PROJECTED)
+    assert torch.equal(wide, projection(WIDEST + 1))
+    vectors = drawn(0, 50, WIDEST + 1)
+    ratio = (vectors @ wide).norm(dim=1) / vectors.norm(dim=1)
+    assert (ratio - 1).abs().max() < 5 / math.sqrt(2 * PROJECTED)
 
 
 def test_a_regressor_learns_from_leave_one_out_residuals():

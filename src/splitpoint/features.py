@@ -159,8 +159,7 @@ class Tap:
 @contextmanager
 def _recording(model: nn.Module, name: str) -> Iterator[Recorder | MethodRecorder]:
     if name.endswith(METHOD):
-        owner, _, method = name.removesuffix(METHOD).rpartition(".")
-        module = find_module(model, owner)
+        module, method = find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]
         listener = MethodRecorder(getattr(module, method))
         object.__setattr__(module, method, listener)
         try:
@@ -181,8 +180,10 @@ def _label(function: Any) -> str:
 
 
 def find_module(model: nn.Module, name: str) -> nn.Module:
-    """The module called `name` (an ``:input`` suffix is ignored), or a LayerError that suggests close names."""
+    """The module that the place `name` belongs to, or a LayerError that suggests close names."""
     wanted = name.removesuffix(INPUT)
+    if name.endswith(METHOD):
+        wanted = name.removesuffix(METHOD).rpartition(".")[0]
     try:
         return model.get_submodule(wanted)
     except AttributeError:
@@ -243,7 +244,8 @@ def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
     owner, method = getattr(function, "__self__", None), getattr(function, "__name__", "forward")
     if method == "forward":
         return None
-    return next((f"{name}.{method}{METHOD}" for name, part in model.named_modules() if part is owner), None)
+    owners = (name for name, part in model.named_modules() if part is owner)
+    return next((f"{name}.{method}{METHOD}".removeprefix(".") for name in owners), None)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ class Heads(nn.Module):
     """Named trunks on standardised features and, where a leverage is given, its standardised logarithm.
 
     With ``x = (h - center) / spread`` and ``lev = floor + |x whiten|^2``, every trunk sees ``[x, (log lev - m) / d]``.
+    Beyond ``lev = reach`` it sees the point where the line from the centre leaves that ellipsoid: heads never
+    extrapolate, so their outputs cannot fade away far from the data.
 
     Args:
         state: tensors by name, each with a leading axis E: ``center`` and ``spread`` (E, 1, C); for the leverage
@@ -122,7 +124,9 @@ class Heads(nn.Module):
             return {name: self.trunk(name)(x) for name in self.trunks}
         if leverage is None:
             leverage = torch.bmm(x, self.whiten).square().sum(2, keepdim=True) + self.floor
-        x = torch.cat([x, (leverage.log() - self.log_mean) / self.log_spread], 2)
+        within = leverage.minimum(self.reach)
+        x = x * (within / leverage).sqrt()
+        x = torch.cat([x, (within.log() - self.log_mean) / self.log_spread], 2)
         return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage}
 
     def pointwise(self, features: Tensor) -> dict[str, Tensor]:
@@ -142,7 +146,8 @@ class Heads(nn.Module):
         if self.whiten is None:
             return {name: self.trunk(name).pointwise(x) for name in self.trunks}
         leverage = torch.bmm(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor
-        x = torch.cat([x, (leverage.log() - self.log_mean) / self.log_spread], 1)
+        within = leverage.minimum(self.reach)
+        x = torch.cat([x.mul_((within / leverage).sqrt()), (within.log() - self.log_mean) / self.log_spread], 1)
         return {name: self.trunk(name).pointwise(x) for name in self.trunks} | {"leverage": leverage}
 
     def member(self, index: int) -> Heads:

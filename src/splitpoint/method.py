@@ -299,14 +299,24 @@ class Method(ABC, Generic[R]):
         cache = None if self.cache == "ram" else Path(self.cache) / part
         return record(model, data, self._source(), cache=cache, label=part.split("/")[-1], progress=progress)
 
+    @staticmethod
+    def _part(name: str, number: int, count: int) -> str:
+        """Folder of one of several models' rows in a cache."""
+        return f"{number}/{name}" if count > 1 else name
+
+    def _generators(self, models: Sequence[nn.Module], seeds: Sequence[int] | None) -> list[torch.Generator]:
+        seeds = range(len(models)) if seeds is None else seeds
+        if len(seeds) != len(models):
+            raise SettingsError(f"Expected as many seeds as models, but got {len(seeds)} for {len(models)}.")
+        return generators_for(seeds)
+
     def _record_many(
         self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
     ) -> list[Recording]:
         if len(models) != len(data):
             raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
-        many = len(models) > 1
         pairs = enumerate(zip(models, data, strict=True))
-        found = [self._record(m, d, f"{i}/{part}" if many else part, progress) for i, (m, d) in pairs]
+        found = [self._record(m, d, self._part(part, i, len(models)), progress) for i, (m, d) in pairs]
         shapes = {(r.table.width("features"), r.layout) for r in found}
         if len(shapes) > 1:
             raise SettingsError(

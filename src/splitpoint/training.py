@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ class Training:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SettingsError(f"Expected {name} >= 1 or None, but got {value}.")
-        if self.learning_rate <= 0 or self.weight_decay < 0:
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
@@ -205,18 +206,22 @@ class Feed:
         generators: Sequence[torch.Generator],
         device: torch.device,
     ) -> None:
-        counts = [int((~member.left_out).sum()) for member in members]
-        if min(counts) < 1:
+        self.largest = max(int((~member.left_out).sum()) for member in members)
+        if min(member.table.rows for member in members) < 2 or not self.largest:
             raise DataError("Expected at least two rows with a target to train on, but got fewer; give more data.")
-        self.generators, self.device, self.settings = generators, device, settings
-        self.member, self.largest = members[0], max(counts)
-        self.on_disk = self.member.table.window < self.member.table.rows
+        self.members, self.settings, self.generators, self.device = members, settings, generators, device
+        self.on_disk = any(member.table.window < member.table.rows for member in members)
+        if self.on_disk and len(members) > 1:
+            raise SettingsError(
+                f"Expected tables that fit in memory to train {len(members)} heads at once, but got one on disk; "
+                "fit one model at a time, or use cache='ram'."
+            )
         self.scored = self._moved(_stack([member.scored_rows() for member in members]))
-        self.counts = counts
-        self.rest: Rows = {}
-        if not self.on_disk:
-            rest = [_select(member.table.whole(), ~member.left_out) for member in members]
-            self.rest = self._moved({name: torch.cat([rows[name] for rows in rest]) for name in rest[0]})
+        tables = {} if self.on_disk else {id(member.table): member.table for member in members}
+        starts = dict(zip(tables, accumulate((t.rows for t in tables.values()), initial=0), strict=False))
+        whole = [table.whole() for table in tables.values()]
+        self.rows = self._moved({name: torch.cat([rows[name] for rows in whole]) for name in whole[0]} if whole else {})
+        self.places = [starts.get(id(m.table), 0) + (~m.left_out).nonzero()[:, 0] for m in members]
 
     def _moved(self, rows: Rows) -> Rows:
         return {name: value.to(self.device) for name, value in rows.items()}
@@ -224,26 +229,28 @@ class Feed:
     def batches(self) -> Iterator[tuple[float, Rows]]:
         """One pass over the rows of every member: the part of the pass that is done, and a batch."""
         if not self.on_disk:
-            yield from self._shuffled(self.rest, self.counts, 0.0, 1.0)
+            yield from self._shuffled(self.rows, self.places, 0.0, 1.0)
             return
-        table, left_out, done = self.member.table, self.member.left_out, 0
+        table, left_out, done = self.members[0].table, self.members[0].left_out, 0
         for start, window in table.windows(self.generators[0]):
             count = _length(window)
-            rows = self._moved(_select(window, ~left_out[start : start + count]))
-            yield from self._shuffled(rows, [_length(rows)], done / table.rows, count / table.rows)
+            places = (~left_out[start : start + count]).nonzero()[:, 0]
+            yield from self._shuffled(self._moved(window), [places], done / table.rows, count / table.rows)
             done += count
 
-    def _shuffled(self, rows: Rows, counts: list[int], done: float, share: float) -> Iterator[tuple[float, Rows]]:
-        """Batches of members whose rows lie one after the other; the last is filled up with rows of the same pass."""
+    def _shuffled(
+        self, rows: Rows, places: Sequence[Tensor], done: float, share: float
+    ) -> Iterator[tuple[float, Rows]]:
+        """Batches of the rows at each member's places; the last batch is filled up with rows of the same pass."""
+        counts = [len(place) for place in places]
         if not min(counts):
             return
         size = min(self.settings.batch(self.largest), min(counts))
         steps = -(-max(counts) // size)
-        orders, start = [], 0
-        for count, generator in zip(counts, self.generators, strict=True):
-            order = torch.randperm(count, generator=generator)
-            orders.append(start + order[torch.arange(steps * size) % count].reshape(steps, size))
-            start += count
+        orders = []
+        for place, generator in zip(places, self.generators, strict=True):
+            order = place[torch.randperm(len(place), generator=generator)]
+            orders.append(order[torch.arange(steps * size) % len(place)].reshape(steps, size))
         for number, step in enumerate(torch.stack(orders, 1).flatten(1).to(self.device)):
             batch = {k: v.index_select(0, step).unflatten(0, (len(counts), size)) for k, v in rows.items()}
             yield done + share * number / steps, batch

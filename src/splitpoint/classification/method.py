@@ -100,7 +100,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
     ) -> list[ClassificationPredictor]:
         """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         recordings = self._record_many(models, data, "train", progress)
-        generators = generators_for(range(len(models)) if seeds is None else seeds)
+        generators = self._generators(models, seeds)
         tables = [recording.table for recording in recordings]
         networks = self._network(tables, self._trunk, generators, recordings[0].tap.device, progress)
         fitted = [self._from_training(table, networks.member(i)) for i, table in enumerate(tables)]
@@ -117,10 +117,9 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         """Predictors from what was fitted on training rows, and calibration data where given."""
         methods = [self] * len(recordings)
         if calibration is not None:
-            many = len(recordings) > 1
             held_out = [
                 replace(self, layer=r.tap.spec)._record(
-                    r.tap.model, part, f"{i}/calibration" if many else "calibration", progress
+                    r.tap.model, part, self._part("calibration", i, len(recordings)), progress
                 )
                 for i, (r, part) in enumerate(zip(recordings, calibration, strict=True))
             ]
@@ -157,7 +156,15 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
 
     def _source(self) -> Source:
         kind = f"classification from {self.output}, ignoring {self.ignore_index}"
-        return Source(self.layer, self.output_key, 3, self._targets, kind, self.rows_per_call, self.positions)
+        return Source(
+            layer=self.layer,
+            output_key=self.output_key,
+            squeezable=3,
+            targets=self._targets,
+            kind=kind,
+            batch_size=self.rows_per_call,
+            positions=self.positions,
+        )
 
     def _logits(self, output: Tensor) -> Tensor:
         """Canonical output (N, D, ...) -> logits (N, K, ...), where one output D = 1 stands for K = 2 classes."""

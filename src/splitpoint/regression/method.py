@@ -66,9 +66,9 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         mar_layers: hidden layers of the MAR heads.
         shared: one trunk for all heads, with `mar_layers` layers, in place of two.
         standardise: features and residuals are brought to unit size inside the head.
-        leverage: heads see the log-leverage of a row, and the total MAR is multiplied by
-            ``sqrt((1 + lev) max(1, lev / reach))``: by the growth of a linear layer's error, and beyond the reach of
-            99% of the training rows by the distance from them.
+        leverage: heads see the log-leverage of a row and never extrapolate beyond the reach of 99% of the training
+            rows (see `Heads`), and the total MAR is multiplied by ``sqrt((1 + lev) max(1, lev / reach))``: by the
+            growth of a linear layer's error, and beyond that reach by the distance from the data.
         folds: copies of the heads that leave out a part of the rows each; the half-widths are shaped and scaled on
             the rows left out. Above 20,000 rows the `held_back` ones serve instead.
     """
@@ -89,8 +89,11 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.levels or not all(0 < level < 1 for level in self.levels):
-            raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level}.")
+        level = self.confidence_level
+        if isinstance(level, str) or not self.levels or not all(0 < level < 1 for level in self.levels):
+            raise SettingsError(f"Expected confidence levels in (0, 1), but got {level!r}.")
+        if self.folds < 0:
+            raise SettingsError(f"Expected folds >= 0, but got {self.folds}.")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
@@ -147,7 +150,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         method = replace(self, interval=self._resolved(calibration is not None))
         recordings = self._record_many(models, data, "train", progress)
-        generators = generators_for(range(len(models)) if seeds is None else seeds)
+        generators = self._generators(models, seeds)
         groups = method._members([recording.table for recording in recordings], generators)
         size = len(groups[0])
         objective, heads = method._prepared([g[0].table for g in groups], size, generators, recordings[0].tap.device)
@@ -170,6 +173,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
                 heads.member((i + 1) * size - 1),
                 {"scale": objective.scale[i * size], "shape": shapes[i], "factors": torch.ones_like(shapes[i][..., 0])},
                 held_out and held_out[i],
+                self._part("calibration", i, len(models)),
                 progress,
             )
             for i, recording in enumerate(recordings)
@@ -179,7 +183,8 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         """For every table, the members that are trained on it; the last one is deployed."""
         most, fewest = max(table.rows for table in tables), min(table.rows for table in tables)
         pairs = list(zip(tables, generators, strict=True))
-        if self.folds > 1 and most <= CROSS_FITTED and fewest >= 2 * self.folds:
+        in_memory = all(table.window >= table.rows for table in tables)
+        if self.folds > 1 and in_memory and most <= CROSS_FITTED and fewest >= 2 * self.folds:
             return [folded(table, self.folds, generator) for table, generator in pairs]
         return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
 
@@ -205,7 +210,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         shape = torch.tensor([1.0, 0.0, 0.0], device=scale.device).repeat(len(scale), 2, len(self.levels), 1)
         fitted = {"scale": scale, "shape": shape, "factors": torch.ones_like(shape[..., 0])}
         held_out = calibration if method.interval == "conformal" else None
-        return method._predictor(recording, companion.heads.member(0), fitted, held_out, progress)
+        return method._predictor(recording, companion.heads.member(0), fitted, held_out, "calibration", progress)
 
     def _resolved(self, calibrated: bool) -> Interval:
         if self.interval == "conformal" and not calibrated:
@@ -219,13 +224,13 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
     def _source(self) -> Source:
         return Source(
-            self.layer,
-            self.output_key,
-            2,
-            regression_targets,
-            "regression",
-            self.rows_per_call,
-            self.positions,
+            layer=self.layer,
+            output_key=self.output_key,
+            squeezable=2,
+            targets=regression_targets,
+            kind="regression",
+            batch_size=self.rows_per_call,
+            positions=self.positions,
         )
 
     def _prepared(
@@ -248,9 +253,8 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         heads = Heads.random(joint, sizes, seeded)
         scale = stacked(summaries, "scale")
         if not self.standardise:
-            return Objective(self.outputs, self.quantile_loss, torch.ones_like(scale).to(device), size), heads.to(
-                device
-            )
+            plain = Objective(self.outputs, self.quantile_loss, torch.ones_like(scale).to(device), size)
+            return plain, heads.to(device)
         steps, mars = (inverse_softplus(stacked(summaries, key).flatten(1)) for key in ("steps", "mars"))
         if self.shared:
             heads.start_at("shared", torch.cat([steps, mars], 1))
@@ -278,13 +282,14 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         heads: Heads,
         fitted: dict[str, Tensor],
         calibration: Data | None,
+        part: str,
         progress: bool,
     ) -> RegressionPredictor:
         tensors = fitted | dict(heads.state_dict(prefix="heads."))
         predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, tensors)
         if calibration is not None:
             same_layer = replace(self, layer=recording.tap.spec)
-            held_out = same_layer._record(recording.tap.model, calibration, "calibration", progress)
+            held_out = same_layer._record(recording.tap.model, calibration, part, progress)
             predictor.factors.copy_(conformal_factors(predictor, held_out.table))
         return predictor
 
