@@ -265,7 +265,9 @@ def test_a_changed_buffer_is_refused(tmp_path):
     assert_refused("of the same model, but", model, batches(), tmp_path)
 
 
-@pytest.mark.parametrize("layer", ["second", "second:input", ["first", "second"], lambda x: x], ids=str)
+@pytest.mark.parametrize(
+    "layer", ["second", "second:input", ["first", "second"], lambda x: x], ids=["name", "input", "list", "callable"]
+)
 def test_another_layer_is_refused(layer, tmp_path):
     model, data = Net(), batches()
     fit(model, data, tmp_path, layer="first")

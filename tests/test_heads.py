@@ -42,6 +42,7 @@ def inputs_of(count, with_leverage, seed=1):
             "whiten": randn(count, C, 3, seed=seed + 2),
             "floor": torch.full((count, 1, 1), 0.01),
             "log_mean": randn(count, 1, 1, seed=seed + 3),
+            "reach": 2 + randn(count, 1, 1, seed=seed + 5).abs(),
             "log_spread": randn(count, 1, 1, seed=seed + 4).abs() + 0.5,
         }
     return state
@@ -131,7 +132,9 @@ def test_heads_standardise_and_add_the_logarithm_of_the_leverage(with_leverage):
         if with_leverage:
             leverage = 0.01 + (x @ heads.whiten[member]).pow(2).sum(1, keepdim=True)
             torch.testing.assert_close(got["leverage"][member], leverage, rtol=1e-5, atol=1e-6)
-            x = torch.cat([x, (leverage.log() - heads.log_mean[member]) / heads.log_spread[member]], 1)
+            within = leverage.clamp(max=heads.reach[member].item())
+            x = x * (within / leverage).sqrt()
+            x = torch.cat([x, (within.log() - heads.log_mean[member]) / heads.log_spread[member]], 1)
         for name in SIZES:
             expected = as_torch(heads.trunk(name), member)(x)
             torch.testing.assert_close(got[name][member], expected, rtol=1e-4, atol=1e-5)

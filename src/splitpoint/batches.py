@@ -91,7 +91,7 @@ def _items(data: Data, batch_size: int) -> Iterable[Any]:
     if arrays is not None:
         return _slices(arrays, batch_size)
     if isinstance(data, Dataset):
-        return DataLoader(data, batch_size=batch_size)
+        return DataLoader(data, batch_size=batch_size, generator=torch.Generator())
     if isinstance(data, Iterable):
         return data
     raise DataError(

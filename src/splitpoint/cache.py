@@ -160,7 +160,7 @@ class DiskTable:
                     f"Expected a feature cache of format {FORMAT} in {directory}, but got {saved['format']}."
                 )
             table.journal = _read_journal(table._journal_path)
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError) as error:
             if isinstance(error, CacheError):
                 raise
             raise CacheError(f"Expected a feature cache in {directory}, but it is damaged; delete it.") from error

@@ -7,8 +7,12 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from splitpoint.errors import SettingsError, SplitPointError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         print(options.run(options))
-    except SplitPointError as error:
+    except (SplitPointError, OSError) as error:
         print(f"splitpoint: {error}", file=sys.stderr)
         return 1
     return 0
@@ -64,21 +68,23 @@ def _layers(options: argparse.Namespace) -> str:
         raise SettingsError(f"Expected a shape such as 2,3,224,224, but got {options.shape!r}.") from error
     try:
         return str(layers(model, torch.zeros(shape)))
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
 
 
-def _imported(path: str):  # type: ignore[no-untyped-def]
+def _imported(path: str) -> nn.Module:
     from torch import nn
 
     module, _, name = path.partition(":")
     sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(f"Expected package.module:name of a model, but got {path!r} ({error}).") from error
-    model = found if isinstance(found, nn.Module) else found()
+        model = found if isinstance(found, nn.Module) else found()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise SettingsError(
+            f"Expected package.module:name of a model or of a function without arguments, but got {path!r} ({error})."
+        ) from error
     if not isinstance(model, nn.Module):
         raise SettingsError(f"Expected {path} to be or to build a torch.nn.Module, but got {type(model).__name__}.")
     return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,22 +19,37 @@ from splitpoint.errors import LayerError
 LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
 
 INPUT = ":input"
+CALL = "@"
 METHOD = "()"
 _TAIL = 8
 
 
+_LOCK = threading.Lock()
+_FROZEN: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = weakref.WeakKeyDictionary()
+
+
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Run `model` in eval mode without gradients; every module gets its own mode back afterwards."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
+    """Run `model` in eval mode without gradients; every module gets its own mode back afterwards.
+
+    Threads may overlap: the modes come back when the last of them is done.
+    """
+    with _LOCK:
+        users, training = _FROZEN.get(model) or (0, [module for module in model.modules() if module.training])
+        _FROZEN[model] = users + 1, training
+        for module in training:
+            module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        for module in training:
-            module.training = True
+        with _LOCK:
+            users, training = _FROZEN.pop(model)
+            if users > 1:
+                _FROZEN[model] = users - 1, training
+            else:
+                for module in training:
+                    module.training = True
 
 
 def first_tensor(value: Any) -> Tensor | None:
@@ -48,34 +64,47 @@ def first_tensor(value: Any) -> Tensor | None:
 
 
 class Recorder:
-    """Forward hook that keeps the last input or output of its module, for the thread that made it.
+    """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
 
     A top-level class, so that a model caught in the middle of a call can still be pickled or copied.
     """
 
-    def __init__(self, side: str) -> None:
-        self.side = side
+    def __init__(self, name: str) -> None:
+        self.reads_input = INPUT in name
+        self.wanted = int(name.partition(CALL)[2] or -1)
+        self.calls = 0
         self.value: Tensor | None = None
         self.thread = threading.get_ident()
 
-    def __call__(self, _module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Keep the tensor."""
-        if threading.get_ident() == self.thread:
-            self.value = first_tensor(output if self.side == "output" else (*args, *kwargs.values()))
+    def __call__(self, _module: nn.Module, args: Any, *rest: Any) -> None:
+        """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
+        if threading.get_ident() != self.thread:
+            return
+        self.calls += 1
+        if self.wanted in (-1, self.calls - 1):
+            kwargs = rest[0] if len(rest) > 1 else {}
+            found = first_tensor((*args, *kwargs.values()) if self.reads_input else rest[-1])
+            self.value = found if found is None or self.reads_input else found.clone()
 
 
 class MethodRecorder:
-    """Stands in for a bound method during one call of the model and keeps what the method returned."""
+    """Stands in for a bound method while the model runs and keeps what it returned, for every thread apart."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method = method
-        self.value: Tensor | None = None
+    def __init__(self, method: Callable[..., Any], own: Any) -> None:
+        self.method, self.own = method, own
+        self.users = 0
+        self.values: dict[int, Tensor | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method and keep its tensor."""
         result = self.method(*args, **kwargs)
-        self.value = first_tensor(result)
+        self.values[threading.get_ident()] = first_tensor(result)
         return result
+
+    @property
+    def value(self) -> Tensor | None:
+        """What the method returned last in this thread."""
+        return self.values.get(threading.get_ident())
 
 
 @dataclass(frozen=True)
@@ -159,20 +188,35 @@ class Tap:
 @contextmanager
 def _recording(model: nn.Module, name: str) -> Iterator[Recorder | MethodRecorder]:
     if name.endswith(METHOD):
-        module, method = find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]
-        listener = MethodRecorder(getattr(module, method))
-        object.__setattr__(module, method, listener)
-        try:
+        with _listening(find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]) as listener:
             yield listener
-        finally:
-            object.__delattr__(module, method)
         return
-    recorder = Recorder("input" if name.endswith(INPUT) else "output")
+    recorder = Recorder(name)
     handle = find_module(model, name).register_forward_hook(recorder, with_kwargs=True)
     try:
         yield recorder
     finally:
         handle.remove()
+
+
+@contextmanager
+def _listening(owner: nn.Module, method: str) -> Iterator[MethodRecorder]:
+    """A stand-in for `method` that threads share; the last one puts back what was there."""
+    with _LOCK:
+        own = vars(owner).get(method)
+        listener = own if isinstance(own, MethodRecorder) else MethodRecorder(getattr(owner, method), own)
+        listener.users += 1
+        object.__setattr__(owner, method, listener)
+    try:
+        yield listener
+    finally:
+        with _LOCK:
+            listener.users -= 1
+            listener.values.pop(threading.get_ident(), None)
+            if not listener.users and listener.own is None:
+                object.__delattr__(owner, method)
+            elif not listener.users:
+                object.__setattr__(owner, method, listener.own)
 
 
 def _label(function: Any) -> str:
@@ -181,7 +225,7 @@ def _label(function: Any) -> str:
 
 def find_module(model: nn.Module, name: str) -> nn.Module:
     """The module that the place `name` belongs to, or a LayerError that suggests close names."""
-    wanted = name.removesuffix(INPUT)
+    wanted = name.partition(CALL)[0].removesuffix(INPUT)
     if name.endswith(METHOD):
         wanted = name.removesuffix(METHOD).rpartition(".")[0]
     try:
@@ -239,6 +283,17 @@ def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
     )
 
 
+def layer_name(model: nn.Module, layer: LayerSpec) -> str | None:
+    """A layer setting in words, the same for the same places of the same model."""
+    if layer is None or isinstance(layer, str):
+        return layer
+    if isinstance(layer, Sequence):
+        return " + ".join(_name_of(model, part) for part in layer)
+    if isinstance(layer, nn.Module):
+        return _name_of(model, layer)
+    return _method_name(model, layer) or f"callable {_label(layer)}"
+
+
 def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
     """``"owner.method()"`` when `function` is a method of `model` or of a part of it, such as ``model.encode``."""
     owner, method = getattr(function, "__self__", None), getattr(function, "__name__", "forward")
@@ -250,9 +305,10 @@ def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a candidate layer: its name, and what went in and came out."""
+    """One call of a candidate layer: its name, which call of it, and what went in and came out."""
 
     name: str
+    number: int
     given: Tensor
     result: Tensor
 
@@ -263,12 +319,16 @@ class CallLog:
     def __init__(self, model: nn.Module) -> None:
         self.names = {module: name for name, module in model.named_modules() if _is_candidate(module)}
         self.calls: list[Call] = []
+        self.counts: dict[str, int] = {}
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Add a call to the log."""
         given, result = first_tensor((*args, *kwargs.values())), first_tensor(output)
+        name = self.names[module]
+        number = self.counts.get(name, 0)
+        self.counts[name] = number + 1
         if given is not None and result is not None:
-            self.calls = [*self.calls[1 - _TAIL :], Call(self.names[module], given, result)]
+            self.calls = [*self.calls[1 - _TAIL :], Call(name, number, given, result)]
 
 
 def _is_candidate(module: nn.Module) -> bool:
@@ -282,19 +342,20 @@ def _is_candidate(module: nn.Module) -> bool:
 
 def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[Tap, Tensor, list[Tensor]]:
     """Choose the input of the last executed Linear or Conv that produces the output, and check that it does."""
-    log = CallLog(model)
     with ExitStack() as stack:
         stack.enter_context(frozen(model))
+        log = CallLog(model)
         for module in log.names:
             stack.callback(module.register_forward_hook(log, with_kwargs=True).remove)
         output = output_tensor(model(*batch.args, **batch.kwargs), key)
     calls = [call for call in log.calls if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
-            return _chosen(model, call, f"its output is the model's output, {tuple(output.shape)}", key, output)
+            reason = f"its output is the model's output, {tuple(output.shape)}"
+            return _chosen(model, call, log, reason, key, output)
     for call in reversed(calls):
         if _influences(model, call, batch, key, output):
-            return _chosen(model, call, "the last layer that the model's output depends on", key, output)
+            return _chosen(model, call, log, "the last layer that the model's output depends on", key, output)
     raise LayerError(
         "Expected a Linear or Conv layer that produces the output, but none was seen to run on the batch's "
         f"{len(output)} rows; name a layer with layer= (sp.layers(model, x) lists them)."
@@ -302,9 +363,10 @@ def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[T
 
 
 def _chosen(
-    model: nn.Module, call: Call, reason: str, key: str | int | None, output: Tensor
+    model: nn.Module, call: Call, log: CallLog, reason: str, key: str | int | None, output: Tensor
 ) -> tuple[Tap, Tensor, list[Tensor]]:
-    tap = Tap(model, (call.name + INPUT,), None, reason, key)
+    last = call.number == log.counts[call.name] - 1
+    tap = Tap(model, (call.name + INPUT + ("" if last else f"{CALL}{call.number}"),), None, reason, key)
     return tap, output, [call.given]
 
 

@@ -79,17 +79,18 @@ class Heads(nn.Module):
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        for name in ("center", "spread", "whiten", "floor", "reach", "log_mean", "log_spread"):
+        self.register_buffer("center", state["center"])
+        self.register_buffer("spread", state["spread"])
+        for name in ("whiten", "floor", "reach", "log_mean", "log_spread"):
             self.register_buffer(name, state.get(name))
         names = {key.split(".")[1]: None for key in state if key.startswith("trunks.")}
-
-        def layers(name: str, kind: str) -> list[Tensor]:
-            count = sum(key.startswith(f"trunks.{name}.{kind}.") for key in state)
-            return [state[f"trunks.{name}.{kind}.{layer}"] for layer in range(count)]
-
-        self.trunks = nn.ModuleDict(
-            {name: StackedMlp(layers(name, "weights"), layers(name, "biases")) for name in names}
-        )
+        self.trunks = nn.ModuleDict()
+        for name in names:
+            depth = sum(key.startswith(f"trunks.{name}.weights.") for key in state)
+            weights, biases = (
+                [state[f"trunks.{name}.{kind}.{layer}"] for layer in range(depth)] for kind in ("weights", "biases")
+            )
+            self.trunks[name] = StackedMlp(weights, biases)
 
     @staticmethod
     def random(
@@ -134,6 +135,9 @@ class Heads(nn.Module):
         positions = features.shape[2:]
         if not positions:
             return {name: value[0] for name, value in self(features[None]).items()}
+        if not len(features):
+            some = self.pointwise(features.new_zeros(1, *features.shape[1:]))
+            return {name: value[:0] for name, value in some.items()}
         pieces = [[self._piece(piece[None]) for piece in row.split(CACHE_POSITIONS, 1)] for row in features.flatten(2)]
         joined = {
             name: torch.cat([torch.cat([piece[name] for piece in row], 2) for row in pieces]) for name in pieces[0][0]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch
-from splitpoint.errors import LayerError
+from splitpoint.errors import DataError, LayerError
 from splitpoint.features import INPUT, first_tensor, frozen, open_tap
 
 
@@ -78,7 +78,7 @@ class ShapeLog:
         self.seen: dict[str, tuple[nn.Module, Tensor | None, Tensor | None, int]] = {}
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Remember the first call of `module` and count the others."""
+        """Remember the last call of `module`, which is what a layer setting reads, and count them all."""
         name = self.names[module]
         given, result = first_tensor((*args, *kwargs.values())), first_tensor(output)
         calls = self.seen[name][3] if name in self.seen else 0
@@ -106,7 +106,7 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
     try:
         tap = open_tap(model, None, Batch(args, kwargs, None))[0]
         chosen, reason = tap.names[0], tap.reason
-    except LayerError as error:
+    except (LayerError, DataError) as error:
         chosen, reason = None, str(error)
     rows = [
         LayerRow(

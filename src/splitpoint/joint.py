@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled, output_tensor
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.features import open_tap
+from splitpoint.features import Tap, open_tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.recording import Source, rows_of
@@ -23,12 +23,15 @@ MOMENTUM = 0.05
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
 """From the model's output tensor and the target to a scalar."""
 
+LayoutLoss = Callable[[Layout, Tensor, Tensor], Tensor]
+"""The same, knowing how the output is shaped."""
+
 
 @dataclass(frozen=True)
 class BaseTraining:
     """How the base network is trained: its loss, passes over the data, and learning rate of Adam."""
 
-    loss: BaseLoss
+    loss: LayoutLoss
     epochs: int
     learning_rate: float
 
@@ -56,22 +59,16 @@ class Companion:
     extras: dict[str, Tensor]
 
 
-def train_base(
-    model: nn.Module,
-    data: Data,
-    settings: BaseTraining,
-    output_key: str | int | None,
-    rows_per_call: int,
-    progress: bool,
-) -> None:
+def train_base(model: nn.Module, data: Data, settings: BaseTraining, source: Source, progress: bool) -> None:
     """Train the base network alone, in place."""
+    _, layout, _ = _first_look(model, data, source)
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
 
     def step(batch: Batch) -> Tensor:
-        output = output_tensor(model(*batch.args, **batch.kwargs), output_key)
-        return settings.loss(output, _target(batch))
+        output = output_tensor(model(*batch.args, **batch.kwargs), source.output_key)
+        return settings.loss(layout, output, _target(batch))
 
-    _loop(model, data, settings, optimiser, step, rows_per_call, "training base model", progress)
+    _loop(model, data, settings, optimiser, step, source.batch_size, "training base model", progress)
 
 
 def train_together(
@@ -86,15 +83,8 @@ def train_together(
 
     Residuals are detached, so that the heads' losses shape the features but never the targets they are judged by.
     """
-    _check_repeatable(data)
-    first = next(labelled(data, source.batch_size), None)
-    if first is None:
-        raise DataError("Expected data to train on, but got none; pass at least two rows.")
-    moved = first.to(model)
-    tap, output, features = open_tap(model, source.layer, moved, source.output_key)
-    last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
-    layout = Layout.infer(features, last, output, source.squeezable)
-    companion = companion_for(rows_of(layout, features, output, moved, source, 0))
+    tap, layout, rows = _first_look(model, data, source)
+    companion = companion_for(rows)
     parameters = [*model.parameters(), *companion.heads.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
 
@@ -105,10 +95,23 @@ def train_together(
         _follow(companion.heads, stacked["features"].detach())
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
-        return settings.loss(output, _target(batch)) + own
+        return settings.loss(layout, output, _target(batch)) + own
 
     _loop(model, data, settings, optimiser, step, source.batch_size, "training jointly", progress)
     return companion
+
+
+def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layout, Rows]:
+    """Tap, layout and rows of a first batch, which also shows whether targets fit the output."""
+    _check_repeatable(data)
+    first = next(labelled(data, source.batch_size), None)
+    if first is None:
+        raise DataError("Expected data to train on, but got none; pass at least two rows.")
+    moved = first.to(model)
+    tap, output, features = open_tap(model, source.layer, moved, source.output_key)
+    last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
+    layout = Layout.infer(features, last, output, source.squeezable)
+    return tap, layout, rows_of(layout, features, output, moved, source, 0)
 
 
 def _follow(heads: Heads, features: Tensor) -> None:

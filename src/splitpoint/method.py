@@ -18,7 +18,7 @@ from splitpoint.cache import Table
 from splitpoint.calibration import reference
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import LayerSpec, Tap
-from splitpoint.joint import BaseLoss, BaseTraining, Companion, train_base, train_together
+from splitpoint.joint import BaseLoss, BaseTraining, Companion, LayoutLoss, train_base, train_together
 from splitpoint.layout import Layout
 from splitpoint.prediction import Prediction, Reference, concatenate
 from splitpoint.recording import Recording, Source, bar, record
@@ -224,8 +224,9 @@ class Method(ABC, Generic[R]):
             seed: of the heads; the model brings its own initial weights, the data their own order.
             progress: whether to show progress bars.
         """
-        settings = BaseTraining(loss or self._base_loss, base_epochs, base_learning_rate)
-        train_base(model, data, settings, self.output_key, self.rows_per_call, progress)
+        self._check_calibration(calibration is not None)
+        settings = BaseTraining(self._layout_loss(loss), base_epochs, base_learning_rate)
+        train_base(model, data, settings, self._source(), progress)
         return self.fit(model, data, calibration=calibration, seed=seed, progress=progress)
 
     def fit_jointly(
@@ -245,7 +246,8 @@ class Method(ABC, Generic[R]):
         Arguments as in `fit_stagewise`. The heads learn from residuals of training rows, since the base model moves
         all the time; cross-fitting and leverage have no part in it.
         """
-        settings = BaseTraining(loss or self._base_loss, base_epochs, base_learning_rate)
+        self._check_calibration(calibration is not None)
+        settings = BaseTraining(self._layout_loss(loss), base_epochs, base_learning_rate)
         device = placement(model)[0]
         companion = train_together(
             model, data, settings, self._source(), lambda rows: self._companion(rows, seed, device), progress
@@ -263,9 +265,19 @@ class Method(ABC, Generic[R]):
     ) -> R:
         """The predictor, once model and heads have been trained together."""
 
+    def _layout_loss(self, loss: BaseLoss | None) -> LayoutLoss:
+        if loss is None:
+            return self._base_loss
+        chosen = loss
+        return lambda _layout, output, target: chosen(output, target)
+
     @abstractmethod
-    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def _base_loss(self, layout: Layout, output: Tensor, target: Tensor) -> Tensor:
         """Loss of the base network, where the user names none."""
+
+    @abstractmethod
+    def _check_calibration(self, given: bool) -> None:
+        """Refuse settings that need calibration data when none are given."""
 
     @abstractmethod
     def _source(self) -> Source:
@@ -313,7 +325,7 @@ class Method(ABC, Generic[R]):
     def _record_many(
         self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
     ) -> list[Recording]:
-        if len(models) != len(data):
+        if len(models) != len(data) or not models:
             raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
         pairs = enumerate(zip(models, data, strict=True))
         found = [self._record(m, d, self._part(part, i, len(models)), progress) for i, (m, d) in pairs]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from splitpoint.errors import SettingsError
+from splitpoint.errors import SettingsError, ShapeError
 
 P = TypeVar("P", bound="Prediction")
 
@@ -163,6 +163,18 @@ class ClassificationPrediction(Prediction):
     base_probs: Tensor
     label: Tensor
     mar: Tensor | None = None
+
+
+def aligned(output: Tensor, target: Tensor) -> Tensor:
+    """The target in the shape of the output: (N,) and (N, 1) are the same, anything else is a ShapeError."""
+    if target.shape == output.shape:
+        return target
+    if {tuple(target.shape), tuple(output.shape)} == {(len(output),), (len(output), 1)}:
+        return target.reshape(output.shape)
+    raise ShapeError(
+        f"Expected targets of the shape of the model's output, {tuple(output.shape)}, but got {tuple(target.shape)}; "
+        "reshape the targets."
+    )
 
 
 def concatenate(parts: Sequence[P]) -> P:

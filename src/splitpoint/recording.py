@@ -15,7 +15,7 @@ from tqdm import tqdm
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import DiskTable, Table, digest, model_fingerprint
 from splitpoint.errors import DataError
-from splitpoint.features import LayerSpec, Tap, open_tap
+from splitpoint.features import LayerSpec, Tap, layer_name, open_tap
 from splitpoint.layout import Layout
 
 T = TypeVar("T")
@@ -107,6 +107,10 @@ def record(
         disk.append(rows, fingerprint)
     if tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
+    if not (sum(entry["rows"] for entry in disk.journal) if disk else sum(len(part["features"]) for part in parts)):
+        raise DataError(
+            f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
+        )
     table = disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
     table.dense = layout.dense
     return Recording(tap, layout, table, inputs)
@@ -150,13 +154,10 @@ def rows_of(
 
 
 def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
-    layer = source.layer
-    if not (layer is None or isinstance(layer, str)):
-        parts = layer if isinstance(layer, list | tuple) else [layer]
-        layer = " + ".join(p if isinstance(p, str) else getattr(p, "__qualname__", repr(p)) for p in parts)
     return {
         "model": model_fingerprint(model),
-        "layer": layer,
+        "layer": layer_name(model, source.layer),
+        "output_key": source.output_key,
         "positions": source.positions,
         "targets": source.kind,
     }

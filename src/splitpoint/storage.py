@@ -24,6 +24,16 @@ from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 
 FORMAT = 1
 KEY = "splitpoint"
+DESCRIPTION = {
+    "format": int,
+    "kind": str,
+    "settings": dict,
+    "layer": dict,
+    "layout": dict,
+    "inputs": int,
+    "base_model": str,
+}
+"""What the metadata hold, and of which kind."""
 
 METHODS: dict[str, tuple[type[Method[Any]], type[Predictor[Any]]]] = {
     "regression": (SplitPointRegressor, RegressionPredictor),
@@ -43,10 +53,17 @@ def save(predictor: Predictor[Any], path: Path) -> None:
         save_file(tensors, temporary, metadata)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _describe(predictor: Predictor[Any]) -> dict[str, Any]:
@@ -85,7 +102,7 @@ def load(
     """
     path = Path(path)
     description, tensors = _read(path)
-    if description.get("format", 0) > FORMAT:
+    if description["format"] > FORMAT:
         raise StorageError(
             f"Expected a file of format {FORMAT} or older, but {path} has format {description['format']}; "
             "install a newer splitpoint."
@@ -97,7 +114,7 @@ def load(
         )
     try:
         predictor = _rebuild(description, tensors, model, layer)
-    except (KeyError, TypeError, IndexError, SettingsError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error
     device = predictor.tap.device if map_location is None else torch.device(map_location)
     return predictor.heads_to(device)
@@ -120,7 +137,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         description = json.loads(metadata[KEY])
     except ValueError as error:
         raise StorageError(f"Expected readable metadata, but those of {path} are damaged.") from error
+    missing = [key for key, kind in DESCRIPTION.items() if not _has(description, key, kind)]
+    if missing:
+        raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {', '.join(missing)}.")
     return description, tensors
+
+
+def _has(description: Any, key: str, kind: type) -> bool:
+    return isinstance(description, dict) and isinstance(description.get(key), kind)
 
 
 def _rebuild(

@@ -52,9 +52,9 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingsError(f"Expected {name} >= 1 or None, but got {value}.")
-        if not (self.learning_rate > 0 and self.weight_decay >= 0):
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise SettingsError(f"Expected {name} >= 1 or None, but got {value!r}.")
+        if not (0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
@@ -165,6 +165,7 @@ class Best:
     epochs: dict[str, Tensor] = field(default_factory=dict)
     scores: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, list[Tensor]] = field(default_factory=dict)
+    stopped: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def update(self, scores: Losses, epoch: int) -> None:
         """Keep the state of the groups that improved and have not run out of patience."""
@@ -184,16 +185,28 @@ class Best:
                 kept[chosen] = parameter.detach()[chosen]
 
     def exhausted(self, epoch: int) -> bool:
-        """Whether no scored trunk of any group has patience left."""
-        patience = self.patience
-        return patience is not None and all(bool((epoch - e >= patience).all()) for e in self.epochs.values())
+        """Whether no scored trunk of any group has patience left; other trunks of a group stop when its own ends."""
+        if self.patience is None:
+            return False
+        waited = torch.stack([epoch - epochs for epochs in self.epochs.values()]).amin(0)
+        self._stop((waited == self.patience).repeat_interleave(self.group))
+        return bool((waited >= self.patience).all())
+
+    def _stop(self, members: Tensor) -> None:
+        """Remember the trunks that are not scored as they are now, for members that stop here."""
+        for name, trunk in self.heads.trunks.items():
+            if name not in self.states:
+                parameters = list(trunk.parameters())
+                kept = self.stopped.setdefault(name, [torch.full_like(p, torch.nan) for p in parameters])
+                for tensor, parameter in zip(kept, parameters, strict=True):
+                    tensor[members] = parameter.detach()[members]
 
     def restore(self) -> None:
         """Put the best states back."""
         with torch.no_grad():
-            for name, state in self.states.items():
+            for name, state in (self.states | self.stopped).items():
                 for kept, parameter in zip(state, self.heads.trunks[name].parameters(), strict=True):
-                    parameter.copy_(kept)
+                    parameter.copy_(torch.where(kept.isnan(), parameter, kept))
 
 
 class Feed:

@@ -67,10 +67,13 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         delta0: Any = self.delta0
-        if delta0 != "cv" and (isinstance(delta0, str) or delta0 < 0):
+        if delta0 != "cv" and not (isinstance(delta0, int | float) and delta0 >= 0):
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
-        if not 0 < self.support_mass < 1 or self.steepness <= 0 or self.correction_prior <= 0:
-            raise SettingsError("Expected support_mass in (0, 1), steepness > 0 and correction_prior > 0.")
+        if not 0 < self.support_mass < 1:
+            raise SettingsError(f"Expected support_mass in (0, 1), but got {self.support_mass}.")
+        for name in ("steepness", "correction_prior"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SettingsError(f"Expected {name} > 0, but got {getattr(self, name)}.")
         if self.mar_layers < 0:
             raise SettingsError(f"Expected mar_layers >= 0, but got {self.mar_layers}.")
 
@@ -99,6 +102,10 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         progress: bool = True,
     ) -> list[ClassificationPredictor]:
         """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
+        if calibration is not None and len(calibration) != len(models):
+            raise SettingsError(
+                f"Expected as many calibration sets as models, but got {len(calibration)} for {len(models)}."
+            )
         recordings = self._record_many(models, data, "train", progress)
         generators = self._generators(models, seeds)
         tables = [recording.table for recording in recordings]
@@ -141,14 +148,13 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         held_out = None if calibration is None else [calibration]
         return self._predictors([recording], [fitted], held_out, generators_for([seed]), progress)[0]
 
-    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        channels = output.unsqueeze(1) if output.dim() == 1 else output
-        if target.dim() == output.dim() and channels.shape[1] > 1 and target.dim() > 2:
-            channels = channels.movedim(-1, 1)
-        logits = self._logits(channels)
-        return F.cross_entropy(
-            logits, target.long().reshape(len(logits), *logits.shape[2:]), ignore_index=self.ignore_index
-        )
+    def _base_loss(self, layout: Layout, output: Tensor, target: Tensor) -> Tensor:
+        targets = self._targets(layout, output.detach(), target)
+        label = torch.where(targets.valid, targets.columns["label"].squeeze(1), -100)
+        return F.cross_entropy(self._logits(layout.output(output)), label, ignore_index=-100)
+
+    def _check_calibration(self, given: bool) -> None:
+        """Every setting of a classifier works without calibration data."""
 
     @property
     def _trunk(self) -> str:
@@ -212,13 +218,14 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
     def _check_output(self, output: Tensor) -> None:
         """Refuse probabilities given as logits and the reverse, as far as numbers can tell."""
         inside = bool(((output >= 0) & (output <= 1)).all())
-        sums = output.shape[1] == 1 or bool((output.sum(1) - 1).abs().max() < 1e-3)
+        close = 1e-3 if output.dtype in (torch.float32, torch.float64) else 2e-2
+        sums = output.shape[1] == 1 or bool(((output.float().sum(1) - 1).abs() < close).all())
         if self.output == "probs" and not (inside and sums):
             raise DataError(
                 "Expected probabilities in [0, 1] that sum to 1, but the model returns other numbers; "
                 "use output='logits'."
             )
-        if self.output == "logits" and output.shape[1] > 1 and inside and sums:
+        if self.output == "logits" and output.shape[1] > 1 and len(output) and inside and sums:
             raise DataError("Expected logits, but the model returns probabilities that sum to 1; use output='probs'.")
 
     def _network(

@@ -46,10 +46,10 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
         def part(prefix: str) -> dict[str, Tensor]:
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-        self.support = Support(part("support."), method.steepness) if part("support.") else None
-        self.network = Heads(part("network.")) if part("network.") else None
-        self.calibrator = Heads(part("calibrator.")) if part("calibrator.") else None
-        self.correction = Correction(**part("correction.")) if part("correction.") else None
+        self.support = Support(part("support."), method.steepness).eval() if part("support.") else None
+        self.network = Heads(part("network.")).eval() if part("network.") else None
+        self.calibrator = Heads(part("calibrator.")).eval() if part("calibrator.") else None
+        self.correction = Correction(**part("correction.")).eval() if part("correction.") else None
 
     @property
     def calibrated(self) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from splitpoint.metrics.point import aligned
-from splitpoint.prediction import RegressionPrediction
+from splitpoint.prediction import RegressionPrediction, aligned
 
 
 def _observed(prediction: RegressionPrediction, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    target = aligned(prediction, target)
+    target = aligned(prediction.mean, target)
     seen = ~target.isnan()
     return target[seen], prediction.mean[seen], prediction.lower[seen], prediction.upper[seen]
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from splitpoint.errors import ShapeError
-from splitpoint.prediction import RegressionPrediction
-
-
-def aligned(prediction: RegressionPrediction, target: Tensor) -> Tensor:
-    """The target in the shape of the prediction: (N,) and (N, 1) are the same, anything else is a ShapeError."""
-    shape, rows = prediction.mean.shape, len(prediction.mean)
-    if target.shape == shape:
-        return target
-    if {tuple(target.shape), tuple(shape)} == {(rows,), (rows, 1)}:
-        return target.reshape(shape)
-    raise ShapeError(f"Expected targets of shape {tuple(shape)}, but got {tuple(target.shape)}; reshape the targets.")
+from splitpoint.prediction import RegressionPrediction, aligned
 
 
 def _errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
-    target = aligned(prediction, target)
+    target = aligned(prediction.mean, target)
     return (prediction.mean - target)[~target.isnan()]
 
 

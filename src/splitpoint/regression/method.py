@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.calibration import moments
-from splitpoint.errors import DataError, SettingsError, ShapeError
+from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads, inverse_softplus
 from splitpoint.joint import MOMENTUM, Companion
 from splitpoint.layout import Layout
 from splitpoint.leverage import LARGEST, fit_leverage
 from splitpoint.method import Method, generators_for
+from splitpoint.prediction import aligned
 from splitpoint.recording import Recording, Source, Targets
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
@@ -31,14 +32,7 @@ CROSS_FITTED = 20_000
 
 def regression_targets(layout: Layout, output: Tensor, target: Tensor) -> Targets:
     """Residuals ``y - f(x)`` in canonical form; NaN targets are missing entries."""
-    if target.shape != output.shape:
-        vectors = {tuple(target.shape), tuple(output.shape)} == {(len(output),), (len(output), 1)}
-        if not vectors:
-            raise ShapeError(
-                f"Expected targets of the shape of the model's output, {tuple(output.shape)}, but got "
-                f"{tuple(target.shape)}; reshape the targets."
-            )
-        target = target.reshape(output.shape)
+    target = aligned(output, target)
     if torch.isinf(target).any():
         raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
     residual = layout.output(target.double() - output.double()).float()
@@ -89,18 +83,20 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        level = self.confidence_level
-        if isinstance(level, str) or not self.levels or not all(0 < level < 1 for level in self.levels):
-            raise SettingsError(f"Expected confidence levels in (0, 1), but got {level!r}.")
-        if self.folds < 0:
-            raise SettingsError(f"Expected folds >= 0, but got {self.folds}.")
+        try:
+            valid = bool(self.levels) and all(0 < level < 1 for level in self.levels)
+        except (TypeError, ValueError):
+            valid = False
+        if not valid:
+            raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level!r}.")
+        for name in ("folds", "quantile_layers", "mar_layers"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"Expected {name} >= 0, but got {getattr(self, name)}.")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
-        if self.factor_limit is not None and self.factor_limit < 1:
+        if self.factor_limit is not None and not self.factor_limit >= 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
-        if min(self.quantile_layers, self.mar_layers) < 0:
-            raise SettingsError("Expected quantile_layers and mar_layers >= 0, but got a negative number.")
 
     @classmethod
     def paper(cls, confidence_level: float | tuple[float, ...] = 0.95, **changes: Any) -> SplitPointRegressor:
@@ -149,6 +145,10 @@ class SplitPointRegressor(Method[RegressionPredictor]):
     ) -> list[RegressionPredictor]:
         """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         method = replace(self, interval=self._resolved(calibration is not None))
+        if calibration is not None and len(calibration) != len(models):
+            raise SettingsError(
+                f"Expected as many calibration sets as models, but got {len(calibration)} for {len(models)}."
+            )
         recordings = self._record_many(models, data, "train", progress)
         generators = self._generators(models, seeds)
         groups = method._members([recording.table for recording in recordings], generators)
@@ -188,9 +188,12 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             return [folded(table, self.folds, generator) for table, generator in pairs]
         return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
 
-    def _base_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        seen = ~target.isnan()
-        return (output - target.reshape(output.shape))[seen.reshape(output.shape)].square().mean()
+    def _base_loss(self, _layout: Layout, output: Tensor, target: Tensor) -> Tensor:
+        error = output - aligned(output, target)
+        return error[~error.isnan()].square().mean()
+
+    def _check_calibration(self, given: bool) -> None:
+        self._resolved(given)
 
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
         method = replace(self, leverage=False, residuals="train")

@@ -143,7 +143,10 @@ class Objective:
 
 
 def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
-    """Scale (D,) of the residuals, and where heads start: steps (D, 2, L) and MARs (D, 3) in units of it."""
+    """Scale (D,) of the residuals, and where heads start: steps (D, 2, L) and MARs (D, 3) in units of it.
+
+    A side without residuals has MAR 0, as in `consistency.sample_mars`, and the half-widths of both sides together.
+    """
     residual = torch.cat([part["residual"] / part.get("shrink", 1.0) for part in table.slices()])
     scale = residual.abs().nanmean(0).nan_to_num(0.0)
     unit = residual / torch.where(scale > 0, scale, 1.0)
@@ -158,5 +161,5 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
                 ordered = chosen.sort().values
                 bounds = ordered[(shares * len(ordered)).long().clamp(max=len(ordered) - 1)]
                 steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1))
-                mars[output, 2 - side] = chosen.mean()
+                mars[output, 2 - side] = sizes.mean() if len(sizes) else 0.0
     return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}

@@ -38,7 +38,7 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         tensors: Mapping[str, Tensor],
     ) -> None:
         super().__init__(method, tap, layout, inputs, tensors)
-        self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")})
+        self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")}).eval()
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
 
