@@ -160,17 +160,17 @@ def test_moments_are_numpys(offset, monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 57, 3000])
 def test_reference_quantiles_are_numpys(quantile, rows):
     score = drawn(rows, rows, 3).square().double()
-    found = reference(score, (3,), quantile)
+    found = reference([score], (3,), quantile)
     np.testing.assert_allclose(found.threshold, np.quantile(score.numpy(), quantile, axis=0), rtol=1e-12)
     grid = np.quantile(score.numpy(), np.linspace(0, 1, GRID), axis=0).T
     np.testing.assert_allclose(found.quantiles, grid, rtol=1e-9, atol=1e-12)
-    pooled = reference(score, (), quantile)
+    pooled = reference([score], (), quantile)
     np.testing.assert_allclose(pooled.threshold, np.quantile(score.numpy(), quantile), rtol=1e-12)
 
 
 def test_maps_have_a_reference_for_each_channel():
     score = drawn(0, 20, 2, 3, 4).double()
-    found = reference(score, (2, 1, 1), 0.9)
+    found = reference([score], (2, 1, 1), 0.9)
     assert found.threshold.shape == (2, 1, 1)
     expected = np.quantile(score.numpy(), 0.9, axis=(0, 2, 3))
     np.testing.assert_allclose(found.threshold.flatten(), expected, rtol=1e-12)
@@ -179,13 +179,13 @@ def test_maps_have_a_reference_for_each_channel():
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, 1.5, math.nan])
 def test_a_quantile_outside_its_range_is_refused(quantile):
     with pytest.raises(SettingsError, match=r"quantile in \(0, 1\), but got"):
-        reference(torch.rand(10), (), quantile)
+        reference([torch.rand(10)], (), quantile)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(bad):
     with pytest.raises(DataError, match=r"finite epistemic scores .* but got NaN or inf; check the data"):
-        reference(torch.tensor([0.1, bad]), (), 0.9)
+        reference([torch.tensor([0.1, bad])], (), 0.9)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

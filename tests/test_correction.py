@@ -47,7 +47,7 @@ def test_the_temperature_is_the_minimum_that_scipy_finds(rows, classes, seed):
 
     def objective(log_factor):
         scores = log_softmax(math.exp(log_factor) * logits.double().numpy(), axis=1)
-        return -scores[np.arange(rows), label.numpy()].mean() + log_factor**2 / (2 * rows)
+        return -scores[np.arange(rows), label.numpy()].mean() + 5 * log_factor**2 / (2 * rows)
 
     found = float(fit_temperature(logits, label).log())
     best = minimize_scalar(objective, bounds=(-12, 6), method="bounded")
@@ -85,7 +85,7 @@ def test_the_linear_fit_is_the_minimum_that_scipy_finds():
         log_factor, b, w = flat[0], flat[1 : 1 + classes], flat[1 + classes :].reshape(width, classes)
         scores = math.exp(log_factor) * logits.double().numpy() + b + x.double().numpy() @ w
         loss = -log_softmax(scores, axis=1)[np.arange(rows), label.numpy()].mean()
-        size = (width * (w**2).sum() + (b**2).sum()) / prior**2 + log_factor**2
+        size = (width * (w**2).sum() + (b**2).sum()) / prior**2 + 5 * log_factor**2
         return loss + size / (2 * rows)
 
     ours = np.concatenate([[float(factor.log())], bias.numpy(), weight.flatten().numpy()])

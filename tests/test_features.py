@@ -14,7 +14,8 @@ from torch.nn.utils import parametrizations
 import splitpoint as sp
 from splitpoint.batches import Batch
 from splitpoint.errors import LayerError
-from splitpoint.features import first_tensor, frozen, open_tap
+from splitpoint.features import open_tap
+from splitpoint.hooks import first_tensor, frozen
 
 N = 6
 

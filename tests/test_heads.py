@@ -337,7 +337,7 @@ def test_the_logarithm_of_the_leverage_is_standardised():
     x, _, output, residual, _ = linear_task(noise=1.0)
     table = Table.in_memory({"features": x, "output": output, "residual": residual})
     state = fit_leverage(table)
-    scaled = (table.column("leverage").log() - state["log_mean"]) / state["log_spread"]
+    scaled = (table.column("left_out").log() - state["log_mean"]) / state["log_spread"]
     assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
     assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-4)
 

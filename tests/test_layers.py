@@ -17,7 +17,7 @@ ORDER = [
     {"errors"},
     {"prediction"},
     {"consistency", "losses"},
-    {"batches", "layout"},
+    {"batches", "layout", "hooks"},
     {"features"},
     {"cache"},
     {"calibration"},

@@ -237,7 +237,7 @@ def test_head_outputs_of_maps_are_resized_bilinearly_to_the_output():
 
 
 def test_resizing_keeps_a_constant_constant():
-    for shape, positions in (((N, C, 3), (T,)), ((N, C, 2, 3), (H, W)), ((N, C, 2, 2, 2), (3, 4, 5))):
+    for shape, positions in (((N, C, 2), (T,)), ((N, C, 2, 3), (H, W)), ((N, C, 2, 2, 2), (3, 4, 5))):
         output = torch.zeros(N, D, *positions)
         layout = Layout.infer([torch.zeros(shape)], [False], output, CLASSIFICATION)
         got = layout.heads(torch.full((N, 2, *shape[2:]), 1.5), output)

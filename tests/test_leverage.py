@@ -73,7 +73,7 @@ def test_heads_compute_the_same_leverage_as_the_table():
     torch.testing.assert_close(found, table.column("leverage"), rtol=1e-4, atol=1e-6)
     maps = features.T.reshape(1, 7, 5, 10)
     torch.testing.assert_close(heads.pointwise(maps)["leverage"].flatten(), found.flatten(), rtol=1e-4, atol=1e-6)
-    log = table.column("leverage").log()
+    log = table.column("left_out").log()
     torch.testing.assert_close(state["log_mean"].flatten(), log.mean().reshape(1))
     torch.testing.assert_close(state["log_spread"].flatten(), log.std(correction=0).reshape(1))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import output_tensor
-from splitpoint.features import frozen
+from splitpoint.hooks import frozen
 
 
 def fgsm(

@@ -37,7 +37,8 @@ class Batch:
             if isinstance(item, dict):
                 return {key: move(value) for key, value in item.items()}
             if isinstance(item, tuple | list):
-                return type(item)(map(move, item))
+                moved = map(move, item)
+                return type(item)(*moved) if hasattr(item, "_fields") else type(item)(moved)
             return item.to(device) if hasattr(item, "to") else item
 
         target = None if self.target is None else self.target.to(device)
@@ -139,7 +140,7 @@ def _split(item: Any, inputs: int | None) -> Batch:
 
 def _target(value: Any) -> Tensor | None:
     if value is None or isinstance(value, Tensor):
-        return value
+        return None if value is None else value.detach()
     try:
         return from_numpy(np.asarray(value))
     except (TypeError, ValueError) as error:
@@ -157,9 +158,9 @@ def _kind(item: Any) -> str:
 def output_tensor(raw: Any, key: str | int | None = None) -> Tensor:
     """The tensor among a model's outputs: itself, ``.logits``, the only entry of a mapping, or the entry `key`."""
     if key is not None:
-        return _entry(raw, key)
+        return _with_rows(_entry(raw, key))
     if isinstance(raw, Tensor):
-        return raw
+        return _with_rows(raw)
     if isinstance(getattr(raw, "logits", None), Tensor):
         return _as_tensor(raw.logits)
     if isinstance(raw, Mapping):
@@ -172,6 +173,11 @@ def output_tensor(raw: Any, key: str | int | None = None) -> Tensor:
         "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
         f"{_kind(raw)}; name the entry with output_key=."
     )
+
+
+def _with_rows(output: Tensor) -> Tensor:
+    """An output without axes, as `squeeze` leaves it for a single row, is that row."""
+    return output.unsqueeze(0) if output.dim() == 0 else output
 
 
 def _entry(raw: Any, key: str | int) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from splitpoint.errors import CacheError
 
 WINDOW_BYTES = 64 * 2**20
+SLICE_BYTES = 16 * 2**20
 FORMAT = 1
 
 
@@ -92,8 +93,10 @@ class Table:
         """All rows at once."""
         return self._read(0, self.rows)
 
-    def slices(self, rows: int = 65_536) -> Iterator[dict[str, Tensor]]:
-        """All rows in order, a bounded number at a time."""
+    def slices(self, rows: int | None = None) -> Iterator[dict[str, Tensor]]:
+        """All rows in order, `rows` or about 16 MiB at a time."""
+        row_bytes = sum(value.numel() * value.element_size() for value in self._read(0, 1).values())
+        rows = rows or max(256, SLICE_BYTES // max(row_bytes, 1))
         for start in range(0, self.rows, rows):
             yield self._read(start, start + rows)
 
@@ -149,7 +152,10 @@ class DiskTable:
     def open(directory: Path, identity: dict[str, Any]) -> DiskTable:
         """Open or create `directory`; a CacheError says how it differs from `identity`."""
         table = DiskTable(directory, identity)
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CacheError(f"Expected a directory for the cache, but {directory} is a file; name another.") from error
         if not table._meta_path.exists():
             return table
         try:

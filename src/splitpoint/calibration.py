@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -67,8 +68,8 @@ def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
         level: share to cover.
     """
     if not len(size):
-        return torch.tensor([1.0, 0.0, 0.0])
-    weights = torch.tensor(MIXTURES) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
+        return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32)
+    weights = torch.tensor(MIXTURES, dtype=torch.float32) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
     shapes = parts @ weights.T
     rank = min(int(level * len(size)), len(size) - 1)
     factor = (size[:, None] / shapes.clamp(min=torch.finfo(parts.dtype).tiny)).sort(0).values[rank]
@@ -78,20 +79,21 @@ def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
     return factor[best] * weights[best]
 
 
-def reference(score: Tensor, shape: tuple[int, ...], quantile: float) -> Reference:
+def reference(scores: Sequence[Tensor], shape: tuple[int, ...], quantile: float) -> Reference:
     """In-distribution reference of epistemic scores; later scores above the `quantile` will be flagged.
 
     Args:
-        score: (N, ...) scores of in-distribution rows.
+        scores: (N, ...) scores of in-distribution rows, batch by batch.
         shape: channel shape, see `Reference`.
         quantile: share of in-distribution scores that stay unflagged.
     """
     if not 0 < quantile < 1:
         raise SettingsError(f"Expected a quantile in (0, 1), but got {quantile}.")
-    if not torch.isfinite(score).all():
-        raise DataError("Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data.")
     channels = math.prod(shape)
-    ordered = score.permute(channel_order(shape, score.dim())).reshape(channels, -1).sort(1).values
+    flat = [score.permute(channel_order(shape, score.dim())).reshape(channels, -1) for score in scores]
+    ordered = torch.cat(flat, 1).sort(1).values
+    if not torch.isfinite(ordered).all():
+        raise DataError("Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data.")
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
     threshold = _quantiles(ordered, torch.tensor([quantile], dtype=torch.float64))
     return Reference(_quantiles(ordered, grid).reshape(*shape, GRID), threshold.reshape(shape))

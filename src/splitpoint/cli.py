@@ -81,7 +81,7 @@ def _imported(path: str) -> nn.Module:
     try:
         found = getattr(importlib.import_module(module), name)
         model = found if isinstance(found, nn.Module) else found()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+    except Exception as error:
         raise SettingsError(
             f"Expected package.module:name of a model or of a function without arguments, but got {path!r} ({error})."
         ) from error

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,96 +13,11 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Batch, output_tensor, placement
 from splitpoint.errors import LayerError
+from splitpoint.hooks import CALL, INPUT, METHOD, find_module, first_tensor, frozen, recording
 
 LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
 
-INPUT = ":input"
-CALL = "@"
-METHOD = "()"
 _TAIL = 8
-
-
-_LOCK = threading.Lock()
-_FROZEN: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = weakref.WeakKeyDictionary()
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Run `model` in eval mode without gradients; every module gets its own mode back afterwards.
-
-    Threads may overlap: the modes come back when the last of them is done.
-    """
-    with _LOCK:
-        users, training = _FROZEN.get(model) or (0, [module for module in model.modules() if module.training])
-        _FROZEN[model] = users + 1, training
-        for module in training:
-            module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        with _LOCK:
-            users, training = _FROZEN.pop(model)
-            if users > 1:
-                _FROZEN[model] = users - 1, training
-            else:
-                for module in training:
-                    module.training = True
-
-
-def first_tensor(value: Any) -> Tensor | None:
-    """The first floating-point tensor in a module's input or output, looking into tuples and mappings."""
-    if isinstance(value, Tensor):
-        return value if value.is_floating_point() else None
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return next((t for t in map(first_tensor, value) if t is not None), None)
-    return None
-
-
-class Recorder:
-    """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
-
-    A top-level class, so that a model caught in the middle of a call can still be pickled or copied.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.reads_input = INPUT in name
-        self.wanted = int(name.partition(CALL)[2] or -1)
-        self.calls = 0
-        self.value: Tensor | None = None
-        self.thread = threading.get_ident()
-
-    def __call__(self, _module: nn.Module, args: Any, *rest: Any) -> None:
-        """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
-        if threading.get_ident() != self.thread:
-            return
-        self.calls += 1
-        if self.wanted in (-1, self.calls - 1):
-            kwargs = rest[0] if len(rest) > 1 else {}
-            found = first_tensor((*args, *kwargs.values()) if self.reads_input else rest[-1])
-            self.value = found if found is None or self.reads_input else found.clone()
-
-
-class MethodRecorder:
-    """Stands in for a bound method while the model runs and keeps what it returned, for every thread apart."""
-
-    def __init__(self, method: Callable[..., Any], own: Any) -> None:
-        self.method, self.own = method, own
-        self.users = 0
-        self.values: dict[int, Tensor | None] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the method and keep its tensor."""
-        result = self.method(*args, **kwargs)
-        self.values[threading.get_ident()] = first_tensor(result)
-        return result
-
-    @property
-    def value(self) -> Tensor | None:
-        """What the method returned last in this thread."""
-        return self.values.get(threading.get_ident())
 
 
 @dataclass(frozen=True)
@@ -134,8 +47,14 @@ class Tap:
     def live(self, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
         """The same in whatever mode the model is, with gradients: for training it."""
         with ExitStack() as stack:
-            recorders = [stack.enter_context(_recording(self.model, name)) for name in self.names]
+            recorders = [stack.enter_context(recording(self.model, name)) for name in self.names]
             output = output_tensor(self.model(*args, **kwargs), self.output_key)
+            spoilt = [name for name, recorder in zip(self.names, recorders, strict=True) if recorder.overwritten]
+            if spoilt:
+                raise LayerError(
+                    f"Expected features that stay as they are, but the model overwrites those of {spoilt} in place; "
+                    "choose another layer with layer=."
+                )
             found = [recorder.value for recorder in recorders]
             if self.function is not None:
                 found = [first_tensor(self.function(*args, **kwargs))]
@@ -185,58 +104,8 @@ class Tap:
         return find_module(self.model, self.names[place])
 
 
-@contextmanager
-def _recording(model: nn.Module, name: str) -> Iterator[Recorder | MethodRecorder]:
-    if name.endswith(METHOD):
-        with _listening(find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]) as listener:
-            yield listener
-        return
-    recorder = Recorder(name)
-    handle = find_module(model, name).register_forward_hook(recorder, with_kwargs=True)
-    try:
-        yield recorder
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _listening(owner: nn.Module, method: str) -> Iterator[MethodRecorder]:
-    """A stand-in for `method` that threads share; the last one puts back what was there."""
-    with _LOCK:
-        own = vars(owner).get(method)
-        listener = own if isinstance(own, MethodRecorder) else MethodRecorder(getattr(owner, method), own)
-        listener.users += 1
-        object.__setattr__(owner, method, listener)
-    try:
-        yield listener
-    finally:
-        with _LOCK:
-            listener.users -= 1
-            listener.values.pop(threading.get_ident(), None)
-            if not listener.users and listener.own is None:
-                object.__delattr__(owner, method)
-            elif not listener.users:
-                object.__setattr__(owner, method, listener.own)
-
-
 def _label(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-def find_module(model: nn.Module, name: str) -> nn.Module:
-    """The module that the place `name` belongs to, or a LayerError that suggests close names."""
-    wanted = name.partition(CALL)[0].removesuffix(INPUT)
-    if name.endswith(METHOD):
-        wanted = name.removesuffix(METHOD).rpartition(".")[0]
-    try:
-        return model.get_submodule(wanted)
-    except AttributeError:
-        modules = [key for key, _ in model.named_modules()]
-    close = difflib.get_close_matches(wanted, modules, n=3) or [key for key in modules[-3:] if key]
-    raise LayerError(
-        f"Expected the name of a layer, but the model has none called '{wanted}'; did you mean {close}? "
-        "sp.layers(model, x) lists them all."
-    )
 
 
 def open_tap(
@@ -250,6 +119,10 @@ def open_tap(
         batch: a first batch, on the model's device.
         output_key: see `Tap`.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise LayerError(
+            "Expected a Python module to read features from, but got a TorchScript one; pass the model it was made of."
+        )
     if layer is None:
         return _automatic(model, batch, output_key)
     if isinstance(layer, str | nn.Module):
@@ -291,7 +164,16 @@ def layer_name(model: nn.Module, layer: LayerSpec) -> str | None:
         return " + ".join(_name_of(model, part) for part in layer)
     if isinstance(layer, nn.Module):
         return _name_of(model, layer)
-    return _method_name(model, layer) or f"callable {_label(layer)}"
+    return _method_name(model, layer) or f"callable {_label(layer)} {_body(layer)}"
+
+
+def _body(function: Any) -> str:
+    """Fingerprint of what a function does, so that two lambdas are not taken for one."""
+    code = getattr(function, "__code__", None)
+    parts = (
+        () if code is None else (code.co_code, code.co_names, [c for c in code.co_consts if not hasattr(c, "co_code")])
+    )
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
@@ -371,13 +253,17 @@ def _chosen(
 
 
 class Nudge:
-    """Forward hook that shifts a module's output, to see whether the model's output follows."""
+    """Forward hook that disturbs a module's output, to see whether the model's output follows.
+
+    Neither a shift nor a scale, which a softmax or a norm behind it would swallow.
+    """
 
     def __call__(self, _module: nn.Module, _args: Any, output: Any) -> Any:
-        """The shifted output."""
+        """The disturbed output."""
         if not isinstance(output, Tensor):
             return output
-        return output + 0.1 * (1 + output.abs().mean())
+        ramp = torch.linspace(-1, 1, output.numel(), device=output.device, dtype=output.dtype).reshape(output.shape)
+        return output * 1.1 + (1 + output.abs().mean()) * ramp
 
 
 def _influences(model: nn.Module, call: Call, batch: Batch, key: str | int | None, output: Tensor) -> bool:

@@ -37,7 +37,7 @@ class StackedMlp(nn.Module):
         weights, biases = [], []
         for inputs, outputs in itertools.pairwise(widths):
             bound = 1 / math.sqrt(max(inputs, 1))
-            drawn = torch.stack([torch.rand(inputs + 1, outputs, generator=g) for g in generators])
+            drawn = torch.stack([torch.rand(inputs + 1, outputs, generator=g, dtype=torch.float32) for g in generators])
             drawn = drawn * 2 * bound - bound
             weights.append(drawn[:, :-1].contiguous())
             biases.append(drawn[:, -1:].contiguous())
@@ -50,9 +50,9 @@ class StackedMlp(nn.Module):
         return x
 
     def pointwise(self, x: Tensor) -> Tensor:
-        """(1, inputs, P) -> (1, outputs, P), for a stack of one."""
+        """(N, inputs, P) -> (N, outputs, P), for a stack of one."""
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias.mT, weight.mT, x.relu_() if layer else x)
+            x = torch.baddbmm(bias.mT, weight.mT.expand(len(x), -1, -1), x.relu_() if layer else x)
         return x
 
 
@@ -135,6 +135,9 @@ class Heads(nn.Module):
         positions = features.shape[2:]
         if not positions:
             return {name: value[0] for name, value in self(features[None]).items()}
+        if positions.numel() <= CACHE_POSITIONS:
+            found = self._piece(features.flatten(2))
+            return {name: value.unflatten(2, positions) for name, value in found.items()}
         if not len(features):
             some = self.pointwise(features.new_zeros(1, *features.shape[1:]))
             return {name: value[:0] for name, value in some.items()}
@@ -145,11 +148,11 @@ class Heads(nn.Module):
         return {name: value.unflatten(2, positions) for name, value in joined.items()}
 
     def _piece(self, features: Tensor) -> dict[str, Tensor]:
-        """(1, C, P) features -> raw outputs (1, M, P)."""
+        """(N, C, P) features -> raw outputs (N, M, P)."""
         x = (features - self.center.mT).div_(self.spread.mT)
         if self.whiten is None:
             return {name: self.trunk(name).pointwise(x) for name in self.trunks}
-        leverage = torch.bmm(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor
+        leverage = torch.matmul(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor
         within = leverage.minimum(self.reach)
         x = torch.cat([x.mul_((within / leverage).sqrt()), (within.log() - self.log_mean) / self.log_spread], 1)
         return {name: self.trunk(name).pointwise(x) for name in self.trunks} | {"leverage": leverage}

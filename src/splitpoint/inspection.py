@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError, LayerError
-from splitpoint.features import INPUT, first_tensor, frozen, open_tap
+from splitpoint.features import open_tap
+from splitpoint.hooks import INPUT, first_tensor, frozen
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,19 @@ class ShapeLog:
 
     def __init__(self, model: nn.Module) -> None:
         self.names = {module: name for name, module in model.named_modules() if name}
-        self.seen: dict[str, tuple[nn.Module, Tensor | None, Tensor | None, int]] = {}
+        self.seen: dict[str, tuple[nn.Module, tuple[int, ...] | None, tuple[int, ...] | None, int]] = {}
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Remember the last call of `module`, which is what a layer setting reads, and count them all."""
         name = self.names[module]
-        given, result = first_tensor((*args, *kwargs.values())), first_tensor(output)
+        given, result = _shape((*args, *kwargs.values())), _shape(output)
         calls = self.seen[name][3] if name in self.seen else 0
         self.seen[name] = (module, given, result, calls + 1)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    tensor = first_tensor(value)
+    return None if tensor is None else tuple(tensor.shape)
 
 
 def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
@@ -112,8 +118,8 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
         LayerRow(
             name=name,
             kind=type(module).__name__,
-            input_shape=None if given is None else tuple(given.shape),
-            output_shape=None if result is None else tuple(result.shape),
+            input_shape=given,
+            output_shape=result,
             parameters=sum(p.numel() for p in module.parameters(recurse=False)),
             calls=calls,
             chosen=chosen == name + INPUT,

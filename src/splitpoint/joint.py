@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,12 +88,12 @@ def train_together(
     companion = companion_for(rows)
     parameters = [*model.parameters(), *companion.heads.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
+    numbers = itertools.count()
 
     def step(batch: Batch) -> Tensor:
         output, features = tap.live(*batch.args, **batch.kwargs)
-        rows = rows_of(layout, features, output.detach(), batch, source, 0)
+        rows = rows_of(layout, features, output.detach(), batch, source, next(numbers))
         stacked = {name: values.to(output.device)[None] for name, values in rows.items()}
-        _follow(companion.heads, stacked["features"].detach())
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
         return settings.loss(layout, output, _target(batch)) + own
@@ -114,8 +115,9 @@ def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layo
     return tap, layout, rows_of(layout, features, output, moved, source, 0)
 
 
-def _follow(heads: Heads, features: Tensor) -> None:
+def follow_features(heads: Heads, rows: Rows) -> None:
     """Let the standardisation follow the features, which move while the base network learns."""
+    features = rows["features"].detach()
     if features.shape[1] > 1:
         heads.center.lerp_(features.mean(1, keepdim=True), MOMENTUM)
         heads.spread.lerp_(features.std(1, keepdim=True).clamp(min=1e-3), MOMENTUM)

@@ -41,9 +41,11 @@ class Layout:
             squeezable: least number of output axes with which a channel axis of size 1 may be missing.
         """
         spatial = [_positions(f, at_end) for f, at_end in zip(features, last, strict=True)]
-        axis = -1 if last[0] else 1
         if output.dim() > 2 and all(len(shape) == output.dim() - 2 for shape in spatial):
-            return Layout(tuple(last), True, axis)
+            preferred = -1 if last[0] else 1
+            permuted = all(_positions(output, preferred == 1) == shape for shape in spatial)
+            same = all(_positions(output, preferred == -1) == shape for shape in spatial)
+            return Layout(tuple(last), True, -preferred if permuted and not same else preferred)
         if output.dim() >= squeezable and all(shape == tuple(output.shape[1:]) for shape in spatial):
             return Layout(tuple(last), True, None)
         return Layout(tuple(last), False, 1)

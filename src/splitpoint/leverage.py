@@ -23,10 +23,11 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     squared error at a new row is ``1 + lev`` times the noise; leverage grows with the square of the distance from
     the data. The ridge is the one under which the last layer w would be optimal, ``|X'r| / (n |w|)``: nearly zero for
     a layer trained to the end, larger for one that was stopped early. Features wider than 2048 are projected to 512
-    at random, which can only lower the leverage.
+    at random, which keeps it about right.
 
     Args:
-        table: columns ``features`` (C), ``output`` and ``residual``; gets a column ``leverage``.
+        table: columns ``features`` (C), ``output`` and ``residual``. Gets the columns ``leverage`` and ``left_out``:
+            the leverage a row would have had it been left out, ``lev / (1 - lev)``, as new rows are.
 
     Returns:
         The inputs of `Heads` without its leading axis: ``center``, ``spread`` (1, C), ``whiten`` (C, W), ``floor``,
@@ -54,14 +55,16 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     whiten = (project.double() @ torch.linalg.inv(factor).T).float()
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
     leverage = torch.cat(squares) + 1 / n
+    left_out = leverage / (1 - leverage.clamp(max=LARGEST))
     table.attach("leverage", leverage)
-    log = leverage.log()
-    reach = leverage.flatten().sort().values[int(REACH * (n - 1))]
+    table.attach("left_out", left_out)
+    log = left_out.log()
+    reach = left_out.flatten().sort().values[int(REACH * (n - 1))]
     return {
         "center": center[None],
         "spread": spread[None],
         "whiten": whiten,
-        "floor": torch.full((1, 1), 1 / n),
+        "floor": torch.full((1, 1), 1 / n, dtype=torch.float32),
         "reach": reach.reshape(1, 1),
         "log_mean": log.mean().reshape(1, 1),
         "log_spread": log.std(correction=0).clamp(min=1e-3).reshape(1, 1),
@@ -71,5 +74,7 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
 def projection(width: int) -> Tensor:
     """Identity (width, width) up to 2048 columns, else a fixed random projection to 512."""
     if width <= WIDEST:
-        return torch.eye(width)
-    return torch.randn(width, PROJECTED, generator=torch.Generator().manual_seed(0)) / math.sqrt(PROJECTED)
+        return torch.eye(width, dtype=torch.float32)
+    return torch.randn(width, PROJECTED, generator=torch.Generator().manual_seed(0), dtype=torch.float32) / math.sqrt(
+        PROJECTED
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -72,7 +72,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """Run the base model once and return the prediction for these inputs."""
         with torch.no_grad():
             output, features = self.tap(*args, **kwargs)
-            return self._predict(self.layout.features(features), output)
+            with torch.autocast(output.device.type, enabled=False):
+                return self._predict(self.layout.features(features), output)
 
     def train(self: Self, mode: bool = True) -> Self:  # noqa: ARG002
         """Does nothing: a fitted predictor is always in eval mode, and the base model keeps its own."""
@@ -80,12 +81,17 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     def predict(self, data: Data, progress: bool = False) -> P:
         """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
-        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
-        moved = (batch.to(self.base) for batch in bar(batches, "predicting", progress))
-        parts: list[P] = [self(*batch.args, **batch.kwargs).to("cpu") for batch in moved]
-        if not parts:
+        return concatenate(list(self._each(data, progress)))
+
+    def _each(self, data: Data, progress: bool) -> Iterator[P]:
+        """The prediction for every batch, on the CPU."""
+        found = False
+        for batch in bar(unlabelled(data, self.method.rows_per_call, self.inputs), "predicting", progress):
+            moved, found = batch.to(self.base), True
+            prediction: P = self(*moved.args, **moved.kwargs)
+            yield prediction.to("cpu")
+        if not found:
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
-        return concatenate(parts)
 
     def set_threshold(self: Self, data: Data, quantile: float = 0.95, progress: bool = False) -> Self:
         """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
@@ -93,8 +99,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
         Afterwards every prediction has `flagged` and `percentile`. The data should be held out from training.
         Outputs with several channels get a threshold each, since their scores have units of their own.
         """
-        score = self.predict(data, progress).epistemic
-        found = reference(score, self._channels(score), quantile)
+        scores = [prediction.epistemic for prediction in self._each(data, progress)]
+        found = reference(scores, self._channels(scores[0]), quantile)
         device = next(iter(self.own_tensors().values())).device
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
         return self
@@ -177,8 +183,7 @@ class Method(ABC, Generic[R]):
         self._training()
 
     def _training(self) -> Training:
-        names = [f.name for f in dataclasses.fields(Training)]
-        return Training(**{name: getattr(self, name) for name in names if hasattr(self, name)})
+        return Training(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Training)})
 
     def _hidden(self, table: Table) -> int:
         features = table.width("features")
@@ -283,7 +288,6 @@ class Method(ABC, Generic[R]):
     def _source(self) -> Source:
         """How rows are read for this method."""
 
-    @abstractmethod
     def fit_many(
         self,
         models: Sequence[nn.Module],
@@ -304,6 +308,25 @@ class Method(ABC, Generic[R]):
             seeds: one for each model; 0, 1, 2, ... by default.
             progress: whether to show progress bars.
         """
+        seeds = range(len(models)) if seeds is None else seeds
+        given = {"data sets": data, "seeds": seeds, "calibration sets": models if calibration is None else calibration}
+        for name, values in given.items():
+            if len(values) != len(models) or not models:
+                raise SettingsError(f"Expected as many {name} as models, but got {len(values)} for {len(models)}.")
+        self._check_calibration(calibration is not None)
+        with torch.inference_mode(False), torch.enable_grad():
+            recordings = self._record_many(models, data, progress)
+            return self._fit_recorded(recordings, calibration, generators_for(seeds), progress)
+
+    @abstractmethod
+    def _fit_recorded(
+        self,
+        recordings: Sequence[Recording],
+        calibration: Sequence[Data] | None,
+        generators: Sequence[torch.Generator],
+        progress: bool,
+    ) -> list[R]:
+        """Predictors from the recorded training rows of every model."""
 
     def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
         if not isinstance(model, nn.Module):
@@ -316,19 +339,9 @@ class Method(ABC, Generic[R]):
         """Folder of one of several models' rows in a cache."""
         return f"{number}/{name}" if count > 1 else name
 
-    def _generators(self, models: Sequence[nn.Module], seeds: Sequence[int] | None) -> list[torch.Generator]:
-        seeds = range(len(models)) if seeds is None else seeds
-        if len(seeds) != len(models):
-            raise SettingsError(f"Expected as many seeds as models, but got {len(seeds)} for {len(models)}.")
-        return generators_for(seeds)
-
-    def _record_many(
-        self, models: Sequence[nn.Module], data: Sequence[Data], part: str, progress: bool
-    ) -> list[Recording]:
-        if len(models) != len(data) or not models:
-            raise SettingsError(f"Expected as many data sets as models, but got {len(data)} for {len(models)}.")
+    def _record_many(self, models: Sequence[nn.Module], data: Sequence[Data], progress: bool) -> list[Recording]:
         pairs = enumerate(zip(models, data, strict=True))
-        found = [self._record(m, d, self._part(part, i, len(models)), progress) for i, (m, d) in pairs]
+        found = [self._record(m, d, self._part("train", i, len(models)), progress) for i, (m, d) in pairs]
         shapes = {(r.table.width("features"), r.layout) for r in found}
         if len(shapes) > 1:
             raise SettingsError(

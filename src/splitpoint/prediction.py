@@ -181,5 +181,12 @@ def concatenate(parts: Sequence[P]) -> P:
     """One prediction out of several, in order."""
     first = parts[0]
     names = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
+    for name in names:
+        shapes = {tuple(getattr(part, name).shape[1:]) for part in parts}
+        if len(shapes) > 1:
+            raise ShapeError(
+                f"Expected batches of one size to join their predictions, but got {sorted(shapes)}; "
+                "predict them one by one."
+            )
     joined: Any = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(first, **joined)

@@ -142,7 +142,9 @@ def rows_of(
         return {name: values[targets.valid].cpu() for name, values in columns.items()}
     columns["features"] = layout.nearest(columns["features"], output)
     generator = torch.Generator().manual_seed(number)
-    keys = torch.rand(targets.valid.shape, generator=generator).to(output.device) + 2 * ~targets.valid
+    keys = (
+        torch.rand(targets.valid.shape, generator=generator, dtype=torch.float32).to(output.device) + 2 * ~targets.valid
+    )
     keys, chosen = keys.topk(min(source.positions, keys.shape[1]), largest=False)
     kept = (keys < 2).flatten()
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from splitpoint.cache import model_fingerprint
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import SettingsError, StorageError
-from splitpoint.features import LayerSpec, Tap, find_module
+from splitpoint.features import LayerSpec, Tap
+from splitpoint.hooks import find_module
 from splitpoint.layout import Layout
 from splitpoint.method import Method, Predictor
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
@@ -44,7 +45,9 @@ METHODS: dict[str, tuple[type[Method[Any]], type[Predictor[Any]]]] = {
 def save(predictor: Predictor[Any], path: Path) -> None:
     """Write the heads, their settings and the base model's fingerprint to `path`, all or nothing."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in predictor.own_tensors().items()}
-    metadata = {KEY: json.dumps(_describe(predictor)), "format": "pt"}
+    metadata = {KEY: json.dumps(_describe(predictor), default=float), "format": "pt"}
+    if path.is_dir():
+        raise StorageError(f"Expected a file to save to, but {path} is a folder; name a file in it.")
     if not path.parent.is_dir():
         raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")

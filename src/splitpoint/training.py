@@ -233,7 +233,10 @@ class Feed:
         tables = {} if self.on_disk else {id(member.table): member.table for member in members}
         starts = dict(zip(tables, accumulate((t.rows for t in tables.values()), initial=0), strict=False))
         whole = [table.whole() for table in tables.values()]
-        self.rows = self._moved({name: torch.cat([rows[name] for rows in whole]) for name in whole[0]} if whole else {})
+        joined = (
+            whole[0] if len(whole) == 1 else {k: torch.cat([rows[k] for rows in whole]) for k in (whole or [{}])[0]}
+        )
+        self.rows = self._moved(joined)
         self.places = [starts.get(id(m.table), 0) + (~m.left_out).nonzero()[:, 0] for m in members]
 
     def _moved(self, rows: Rows) -> Rows:

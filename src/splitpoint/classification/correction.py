@@ -9,24 +9,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 FOLDS = 5
+PRIOR_ROWS = 5
 LARGEST = 65_536
 
 
 def fit_temperature(logits: Tensor, label: Tensor) -> Tensor:
     """The factor ``a > 0`` that minimises the log loss of ``softmax(a * logits)``.
 
-    A standard normal prior on ``log a``, worth one row, keeps it finite where the labels are separable.
+    A standard normal prior on ``log a``, worth five rows, keeps it in hand where few rows are separable.
 
     >>> logits = torch.tensor([[4.0, 0.0]]).repeat(4000, 1)
     >>> a = fit_temperature(logits, torch.tensor([0, 0, 0, 1]).repeat(1000))
-    >>> round((4 * a).item(), 2)  # the log-odds of 3 : 1
+    >>> round((4 * a).item(), 1)  # the log-odds of 3 : 1
     1.1
     """
-    log_factor = torch.zeros((), requires_grad=True)
+    log_factor = logits.new_zeros((), requires_grad=True)
     rows = max(len(label), 1)
     _minimise(
         [log_factor],
-        lambda: F.cross_entropy(log_factor.exp() * logits, label) + log_factor.square() / (2 * rows),
+        lambda: F.cross_entropy(log_factor.exp() * logits, label) + PRIOR_ROWS * log_factor.square() / (2 * rows),
     )
     return log_factor.detach().exp()
 
@@ -52,11 +53,11 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
     """Most probable ``softmax(a logits + b + x W)`` if corrections ``b_k + x W_k`` have deviation `prior` a priori."""
     rows, width = x.shape
     log_factor = fit_temperature(logits, label).log().requires_grad_()
-    bias = torch.zeros(logits.shape[1], requires_grad=True)
-    weight = torch.zeros(width, logits.shape[1], requires_grad=True)
+    bias = logits.new_zeros(logits.shape[1], requires_grad=True)
+    weight = logits.new_zeros(width, logits.shape[1], requires_grad=True)
 
     def objective() -> Tensor:
-        size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + log_factor.square()
+        size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + PRIOR_ROWS * log_factor.square()
         return F.cross_entropy(log_factor.exp() * logits + bias + x @ weight, label) + size / (2 * rows)
 
     _minimise([log_factor, bias, weight], objective)
@@ -67,9 +68,9 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
     """Correction ``softmax(a logits + b + x W)`` from held-out rows, no better than it proves to be out of fold.
 
     `W` and `b` are the most probable under a Gaussian prior that gives a correction the deviation `prior`; a last
-    factor comes from out-of-fold logits; and where plain temperature scaling has the smaller out-of-fold log loss,
-    it is what is returned. When W would have more than 65,536 entries (many classes and features), it acts on the
-    leading principal components of the features only.
+    factor comes from out-of-fold logits; and where plain temperature scaling, or leaving the logits as they are, has
+    the smaller out-of-fold log loss, that is what is returned. When W would have more than 65,536 entries (many
+    classes and features), it acts on the leading principal components of the features only.
 
     Args:
         logits: (n, K).
@@ -80,13 +81,14 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
     """
     components = max(1, LARGEST // logits.shape[1])
     if components < x.shape[1]:
-        basis = torch.linalg.eigh(x.T @ x).eigenvectors[:, -components:]
+        values, vectors = torch.linalg.eigh(x.T @ x / max(len(x), 1))
+        basis = vectors[:, -components:] / values[-components:].mean().clamp(min=1e-12).sqrt()
         factor, bias, weight = fit_correction(logits, x @ basis, label, prior, generator)
         return factor, bias, basis @ weight
     plain = (
         fit_temperature(logits, label),
-        torch.zeros(logits.shape[1]),
-        torch.zeros(x.shape[1], logits.shape[1]),
+        logits.new_zeros(logits.shape[1]),
+        logits.new_zeros(x.shape[1], logits.shape[1]),
     )
     if len(label) < 2 * FOLDS:
         return plain
@@ -97,8 +99,9 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
         corrected[held] = factor * logits[held] + bias + x[held] @ weight
         scaled[held] = fit_temperature(logits[~held], label[~held]) * logits[held]
     last = fit_temperature(corrected, label)
-    if F.cross_entropy(last * corrected, label) >= F.cross_entropy(scaled, label):
-        return plain
+    losses = [F.cross_entropy(each, label) for each in (last * corrected, scaled, logits)]
+    if losses[0] >= min(losses[1:]):
+        return plain if losses[1] < losses[2] else (torch.ones_like(plain[0]), *plain[1:])
     factor, bias, weight = _fit_linear(logits, x, label, prior)
     return last * factor, last * bias, last * weight
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.batches import Data
@@ -19,7 +19,7 @@ from splitpoint.classification.support import Support
 from splitpoint.consistency import Mars, corrected_probs, zero_included_residuals
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.heads import Heads
-from splitpoint.joint import Companion
+from splitpoint.joint import Companion, follow_features
 from splitpoint.layout import Layout
 from splitpoint.method import Method, generators_for
 from splitpoint.recording import Recording, Source, Targets
@@ -92,23 +92,16 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         }
         return cls(**(recipe | changes))
 
-    def fit_many(
+    def _fit_recorded(
         self,
-        models: Sequence[nn.Module],
-        data: Sequence[Data],
-        *,
-        calibration: Sequence[Data] | None = None,
-        seeds: Sequence[int] | None = None,
-        progress: bool = True,
+        recordings: Sequence[Recording],
+        calibration: Sequence[Data] | None,
+        generators: Sequence[torch.Generator],
+        progress: bool,
     ) -> list[ClassificationPredictor]:
-        """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
-        if calibration is not None and len(calibration) != len(models):
-            raise SettingsError(
-                f"Expected as many calibration sets as models, but got {len(calibration)} for {len(models)}."
-            )
-        recordings = self._record_many(models, data, "train", progress)
-        generators = self._generators(models, seeds)
         tables = [recording.table for recording in recordings]
+        for table in tables:
+            self._check_logits(table)
         networks = self._network(tables, self._trunk, generators, recordings[0].tap.device, progress)
         fitted = [self._from_training(table, networks.member(i)) for i, table in enumerate(tables)]
         return self._predictors(recordings, fitted, calibration, generators, progress)
@@ -139,7 +132,12 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
 
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
         heads = self._untrained([Table.in_memory(rows)], self._trunk, generators_for([seed]), device)
-        return Companion(heads, _LOSSES[self._trunk], lambda _rows: None, {})
+
+        def follow(batch: Rows) -> None:
+            if self.standardise:
+                follow_features(heads, batch)
+
+        return Companion(heads, _LOSSES[self._trunk], follow, {})
 
     def _after_joint(
         self, recording: Recording, companion: Companion, calibration: Data | None, seed: int, progress: bool
@@ -228,6 +226,18 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         if self.output == "logits" and output.shape[1] > 1 and len(output) and inside and sums:
             raise DataError("Expected logits, but the model returns probabilities that sum to 1; use output='probs'.")
 
+    def _check_logits(self, table: Table) -> None:
+        """Refuse one output that runs from 0 to 1 over all rows: a sigmoid, not a logit."""
+        if self.output == "logits" and table.width("logits") == 2:
+            logits = table.column("logits")
+            odds = logits[:, 1] - logits[:, 0]
+            low, high = float(odds.min()), float(odds.max())
+            if bool((logits.sum(1) == 0).all()) and 0 <= low < 0.1 and 0.9 < high <= 1:
+                raise DataError(
+                    f"Expected a logit, but the one output of the model runs from {low:.3f} to {high:.3f} like a "
+                    "probability; use output='probs'."
+                )
+
     def _network(
         self,
         tables: Sequence[Table],
@@ -259,7 +269,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         inputs = {"center": center, "spread": spread}
         heads = Heads.random(inputs, {trunk: [*hidden, outputs]}, generators).to(device)
         if trunk == "frequency":
-            heads.start_at(trunk, torch.zeros(len(tables), outputs))
+            heads.start_at(trunk, torch.zeros(len(tables), outputs, dtype=torch.float32))
         return heads
 
     def _from_training(self, table: Table, network: Heads, keep: bool | None = None) -> dict[str, Tensor]:
@@ -298,7 +308,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
         seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
         stack = self._network(parts, "zero_included", seeds, device, progress=False)
-        errors = torch.zeros(len(DELTA0_GRID))
+        errors = torch.zeros(len(DELTA0_GRID), dtype=torch.float32)
         for f in range(FOLDS):
             held = {k: v[fold == f].to(device) for k, v in rows.items()}
             base = held["logits"].softmax(1)

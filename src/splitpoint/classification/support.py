@@ -13,6 +13,7 @@ from splitpoint.calibration import moments
 from splitpoint.leverage import projection
 
 RIDGE = 0.1
+LEAST_CONFIDENCE = -2.0
 BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation", "offset")
 
 
@@ -21,7 +22,8 @@ class Support(nn.Module):
 
     Three pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
     class centre; minus the energy of the centred logits; minus the log-odds of the winning class. Each is
-    standardised by its mean and deviation over the training rows, and
+    standardised by its mean and deviation over the training rows, the latter two count no lower than -2 (a network
+    can be confident without bound, and must not argue a distance away), and
 
         ``s = sigmoid(steepness * sum of the three + offset)``
 
@@ -113,7 +115,8 @@ class Support(nn.Module):
 
     def _summed(self, evidence: Tensor) -> Tensor:
         shape = (3, *[1] * (evidence.dim() - 2))
-        return ((evidence - self.usual.reshape(shape)) / self.deviation.reshape(shape)).sum(1)
+        distance, *confidence = ((evidence - self.usual.reshape(shape)) / self.deviation.reshape(shape)).unbind(1)
+        return distance + sum(part.clamp(min=LEAST_CONFIDENCE) for part in confidence)
 
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> ``s`` (R, ...) in float64."""

@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.calibration import moments
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads, inverse_softplus
-from splitpoint.joint import MOMENTUM, Companion
+from splitpoint.joint import MOMENTUM, Companion, follow_features
 from splitpoint.layout import Layout
 from splitpoint.leverage import LARGEST, fit_leverage
 from splitpoint.method import Method, generators_for
@@ -89,6 +89,10 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             valid = False
         if not valid:
             raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level!r}.")
+        if self.leverage and not self.standardise:
+            raise SettingsError(
+                "Expected leverage=False with standardise=False, but got leverage=True; set one of them."
+            )
         for name in ("folds", "quantile_layers", "mar_layers"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"Expected {name} >= 0, but got {getattr(self, name)}.")
@@ -134,23 +138,14 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         """Meaning of the heads' outputs."""
         return Outputs(self.levels, self.shared)
 
-    def fit_many(
+    def _fit_recorded(
         self,
-        models: Sequence[nn.Module],
-        data: Sequence[Data],
-        *,
-        calibration: Sequence[Data] | None = None,
-        seeds: Sequence[int] | None = None,
-        progress: bool = True,
+        recordings: Sequence[Recording],
+        calibration: Sequence[Data] | None,
+        generators: Sequence[torch.Generator],
+        progress: bool,
     ) -> list[RegressionPredictor]:
-        """Fit several models of one shape and number of rows at once; each ends up as `fit` alone would leave it."""
         method = replace(self, interval=self._resolved(calibration is not None))
-        if calibration is not None and len(calibration) != len(models):
-            raise SettingsError(
-                f"Expected as many calibration sets as models, but got {len(calibration)} for {len(models)}."
-            )
-        recordings = self._record_many(models, data, "train", progress)
-        generators = self._generators(models, seeds)
         groups = method._members([recording.table for recording in recordings], generators)
         size = len(groups[0])
         objective, heads = method._prepared([g[0].table for g in groups], size, generators, recordings[0].tap.device)
@@ -173,7 +168,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
                 heads.member((i + 1) * size - 1),
                 {"scale": objective.scale[i * size], "shape": shapes[i], "factors": torch.ones_like(shapes[i][..., 0])},
                 held_out and held_out[i],
-                self._part("calibration", i, len(models)),
+                self._part("calibration", i, len(recordings)),
                 progress,
             )
             for i, recording in enumerate(recordings)
@@ -200,6 +195,9 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         objective, heads = method._prepared([Table.in_memory(rows)], 1, generators_for([seed]), device)
 
         def follow(batch: Rows) -> None:
+            if not self.standardise:
+                return
+            follow_features(heads, batch)
             size = batch["residual"].abs().nanmean(1)
             objective.scale.lerp_(torch.where(size.isnan(), objective.scale, size), MOMENTUM)
 
@@ -210,7 +208,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
     ) -> RegressionPredictor:
         method = replace(self, interval=self._resolved(calibration is not None))
         scale = companion.extras["scale"][0]
-        shape = torch.tensor([1.0, 0.0, 0.0], device=scale.device).repeat(len(scale), 2, len(self.levels), 1)
+        shape = scale.new_tensor([1.0, 0.0, 0.0]).repeat(len(scale), 2, len(self.levels), 1)
         fitted = {"scale": scale, "shape": shape, "factors": torch.ones_like(shape[..., 0])}
         held_out = calibration if method.interval == "conformal" else None
         return method._predictor(recording, companion.heads.member(0), fitted, held_out, "calibration", progress)
@@ -243,6 +241,8 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
         Every table serves a group of `size` consecutive members.
         """
+        for table in tables:
+            _check_every_output(table)
         inputs = [self._inputs(table) for table in tables]
         summaries = [summary(table, self.levels) for table in tables]
         outputs = tables[0].width("residual")
@@ -290,6 +290,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
     ) -> RegressionPredictor:
         tensors = fitted | dict(heads.state_dict(prefix="heads."))
         predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, tensors)
+        predictor.heads_to(recording.tap.device)
         if calibration is not None:
             same_layer = replace(self, layer=recording.tap.spec)
             held_out = same_layer._record(recording.tap.model, calibration, part, progress)
@@ -302,6 +303,17 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "interval": ("split", "consistent", "conformal", "auto"),
     "quantile_loss": ("pinball", "coverage", "coverage_paper"),
 }
+
+
+def _check_every_output(table: Table) -> None:
+    seen = torch.zeros(table.width("residual"), dtype=torch.bool)
+    for part in table.slices():
+        seen |= ~part["residual"].isnan().all(0)
+    if not seen.all():
+        raise DataError(
+            f"Expected targets for every output, but got none for output {(~seen).nonzero()[0].item()}; "
+            "leave that output out of the model, or give it targets."
+        )
 
 
 def _seeds(generator: torch.Generator, count: int) -> list[int]:

@@ -110,7 +110,7 @@ class Objective:
     def shapes(self, heads: Heads, rows: Rows) -> Tensor:
         """Coefficients (G, D, 2, L, 3) of the half-widths, from left-out rows; (1, 0, 0) where there are none."""
         groups, outputs, levels = len(self.scale) // self.group, self.scale.shape[1], self.outputs.levels
-        shapes = torch.tensor([1.0, 0.0, 0.0]).repeat(groups, outputs, 2, len(levels), 1)
+        shapes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32).repeat(groups, outputs, 2, len(levels), 1)
         if not rows["residual"].shape[1]:
             return shapes.to(self.scale.device)
         with torch.no_grad():
@@ -137,7 +137,7 @@ class Objective:
 
     def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
         """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""
-        bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("leverage")), axis=2)
+        bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("left_out")), axis=2)
         residual = rows["residual"] / torch.where(self.scale > 0, self.scale, 1.0)[:, None]
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
 
@@ -150,8 +150,11 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
     residual = torch.cat([part["residual"] / part.get("shrink", 1.0) for part in table.slices()])
     scale = residual.abs().nanmean(0).nan_to_num(0.0)
     unit = residual / torch.where(scale > 0, scale, 1.0)
-    shares = torch.tensor(levels)
-    steps, mars = torch.ones(len(scale), 2, len(levels)), torch.ones(len(scale), 3)
+    shares = torch.tensor(levels, dtype=torch.float32)
+    steps, mars = (
+        torch.ones(len(scale), 2, len(levels), dtype=torch.float32),
+        torch.ones(len(scale), 3, dtype=torch.float32),
+    )
     for output, column in enumerate(unit.T):
         sides = [-column[column < 0], column[column > 0]]
         both = torch.cat(sides)
@@ -160,6 +163,6 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
             if len(chosen):
                 ordered = chosen.sort().values
                 bounds = ordered[(shares * len(ordered)).long().clamp(max=len(ordered) - 1)]
-                steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1))
+                steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1, dtype=torch.float32))
                 mars[output, 2 - side] = sizes.mean() if len(sizes) else 0.0
     return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}

@@ -127,7 +127,7 @@ def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
         size = part["residual"].abs()[:, :, None, None]
         ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
     ratio, sign = torch.cat(ratios), table.column("residual").sign()
-    factors = torch.ones(ratio.shape[1:])
+    factors = torch.ones(ratio.shape[1:], dtype=torch.float32)
     for output in range(ratio.shape[1]):
         for side, value in enumerate((-1, 1)):
             rows = sign[:, output] == value
