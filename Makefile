@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Small networks run fastest on one thread, and the tests use one process per core.
+# Small networks run fastest on one thread; the tests use two processes.
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test test-all lint format clean
