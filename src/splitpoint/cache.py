@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from splitpoint.errors import CacheError
 
 WINDOW_BYTES = 64 * 2**20
-SLICE_BYTES = 16 * 2**20
+SLICE_BYTES = 48 * 2**20
 FORMAT = 1
 
 
@@ -94,7 +94,7 @@ class Table:
         return self._read(0, self.rows)
 
     def slices(self, rows: int | None = None) -> Iterator[dict[str, Tensor]]:
-        """All rows in order, `rows` or about 16 MiB at a time."""
+        """All rows in order, `rows` or about 48 MiB at a time."""
         row_bytes = sum(value.numel() * value.element_size() for value in self._read(0, 1).values())
         rows = rows or max(256, SLICE_BYTES // max(row_bytes, 1))
         for start in range(0, self.rows, rows):
