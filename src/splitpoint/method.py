@@ -60,7 +60,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """Prediction from canonical features and the model's output tensor."""
 
     @abstractmethod
-    def _channels(self, _score: Tensor) -> tuple[int, ...]:
+    def _channels(self, score: Tensor) -> tuple[int, ...]:
         """Shape of a threshold that broadcasts against a score's rows: sizes above 1 have thresholds of their own."""
 
     @property

@@ -120,7 +120,7 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
         values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
         return self.layout.heads(values.unflatten(2, features.shape[2:]), output)
 
-    def _channels(self, _score: Tensor) -> tuple[int, ...]:
+    def _channels(self, score: Tensor) -> tuple[int, ...]:  # noqa: ARG002
         return ()
 
 

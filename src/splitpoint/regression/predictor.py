@@ -93,8 +93,7 @@ class RegressionPredictor(Predictor[RegressionPrediction]):
         factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
         return (bounds * factors).cummax(3).values
 
-    def _channels(self, _score: Tensor) -> tuple[int, ...]:
-        score = _score
+    def _channels(self, score: Tensor) -> tuple[int, ...]:
         shape = tuple(score.shape[1:])
         if not self.layout.dense:
             return shape
