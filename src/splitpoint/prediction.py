@@ -116,6 +116,8 @@ class RegressionPrediction(Prediction):
         uppers: (..., L) upper bounds.
         aleatoric: width of the uncalibrated interval at the highest level.
         mar: total mean absolute residual, None for methods without MARs; `mar_up` and `mar_down` likewise.
+        scale: scale of the predictive distribution around `mean`, None for methods that have intervals only.
+        freedom: its degrees of freedom where it is a Student t, None where it is normal.
     """
 
     mean: Tensor
@@ -125,6 +127,8 @@ class RegressionPrediction(Prediction):
     mar: Tensor | None = None
     mar_up: Tensor | None = None
     mar_down: Tensor | None = None
+    scale: Tensor | None = None
+    freedom: Tensor | None = None
 
     @property
     def lower(self) -> Tensor:
@@ -157,12 +161,14 @@ class ClassificationPrediction(Prediction):
         aleatoric: entropy of `probs`, without the class axis; `epistemic`, `total` and `label` alike.
         label: most probable class of `probs`.
         mar: total mean absolute residual of every class, None for methods without MARs.
+        sets: classes in the conformal prediction set, shaped like `probs`; None for methods without sets.
     """
 
     probs: Tensor
     base_probs: Tensor
     label: Tensor
     mar: Tensor | None = None
+    sets: Tensor | None = None
 
 
 def aligned(output: Tensor, target: Tensor) -> Tensor:
