@@ -88,7 +88,7 @@ def unlabelled(data: Data, batch_size: int, inputs: int) -> Iterator[Batch]:
 
 
 def _items(data: Data, batch_size: int) -> Iterable[Any]:
-    arrays = _whole_arrays(data)
+    arrays = whole_arrays(data)
     if arrays is not None:
         return _slices(arrays, batch_size)
     if isinstance(data, Dataset):
@@ -100,7 +100,7 @@ def _items(data: Data, batch_size: int) -> Iterable[Any]:
     )
 
 
-def _whole_arrays(data: Any) -> dict[Any, Any] | None:
+def whole_arrays(data: Any) -> dict[Any, Any] | None:
     """Arrays that hold the whole data set at once, by position or by name; None when `data` is a stream."""
     if isinstance(data, Tensor | np.ndarray):
         return {0: data}

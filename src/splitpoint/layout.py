@@ -5,7 +5,7 @@ Canonical form: ``(N, C)`` for one set of numbers per row, ``(N, C, P)`` for P p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -99,6 +99,14 @@ class Layout:
         if self.axis is None:
             return tuple(output.shape[1:])
         return _positions(output, self.axis == -1)
+
+    def pointwise(self, function: Callable[[Tensor], Tensor], features: Tensor, output: Tensor) -> Tensor:
+        """A function of rows (R, C) -> (R, M), applied at every position of the features: (N, M) or (N, M, P)."""
+        if features.dim() == 2:
+            return function(features)
+        rows = features.flatten(2).movedim(1, 2)
+        values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
+        return self.heads(values.unflatten(2, features.shape[2:]), output)
 
     def nearest(self, features: Tensor, output: Tensor) -> Tensor:
         """Features (N, C, *positions) at every output position by nearest neighbour, as (N, C, P)."""

@@ -27,6 +27,11 @@ def masked_mse(prediction: Tensor, target: Tensor, mask: Tensor, dim: int = 0) -
     return masked_mean(error * error, mask, dim)
 
 
+def pinball_errors(error: Tensor, level: Tensor | float) -> Tensor:
+    """``max(level e, (level - 1) e)`` of every error ``e = target - predicted level-quantile``."""
+    return torch.maximum(level * error, (level - 1) * error)
+
+
 def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
     """Pinball loss ``mean max(level e, (level - 1) e)``, ``e = size - bound``, of a predicted `level`-quantile.
 
@@ -35,7 +40,7 @@ def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: 
     tensor(0.5000)
     """
     error = torch.where(mask, size - bound, 0.0)
-    return masked_mean(torch.maximum(level * error, (level - 1) * error), mask, dim)
+    return masked_mean(pinball_errors(error, level), mask, dim)
 
 
 def coverage_loss(

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,18 +26,27 @@ from splitpoint.training import Rows, Training
 
 P = TypeVar("P", bound=Prediction)
 Self = TypeVar("Self", bound="Predictor[Any]")
+SelfPostHoc = TypeVar("SelfPostHoc", bound="PostHocPredictor[Any]")
 R = TypeVar("R", bound="Predictor[Any]")
 
 
-class Predictor(nn.Module, ABC, Generic[P]):
-    """A base model with fitted heads: call it with the model's own arguments to get a `Prediction`.
+class Settings(Protocol):
+    """What a predictor reads of its method's settings."""
 
-    It is a module in eval mode and stays so. The base model is a part of it and moves with it, but is not changed.
+    @property
+    def rows_per_call(self) -> int:
+        """Rows that go through the model at a time when the data do not come in batches."""
+        ...
+
+
+class Predictor(nn.Module, ABC, Generic[P]):
+    """A fitted method: call it with the model's own arguments to get a `Prediction`.
+
+    It is a module in eval mode and stays so.
 
     Attributes:
         method: the settings it was fitted with.
-        base: the base model.
-        tap: where the features are read, and why there.
+        base: what runs on the inputs: the base model, which moves with it but is not changed, or networks of its own.
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
     """
@@ -46,34 +55,21 @@ class Predictor(nn.Module, ABC, Generic[P]):
     threshold: Tensor | None
 
     def __init__(
-        self, method: Method[Any], tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+        self, method: Settings, base: nn.Module, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
     ) -> None:
         super().__init__()
-        self.method, self.tap, self.layout, self.inputs = method, tap, layout, inputs
-        self.base = tap.model
+        self.method, self.base, self.layout, self.inputs = method, base, layout, inputs
         self.register_buffer("quantiles", tensors.get("quantiles"))
         self.register_buffer("threshold", tensors.get("threshold"))
         self.training = False
 
     @abstractmethod
-    def _predict(self, features: Tensor, output: Tensor) -> P:
-        """Prediction from canonical features and the model's output tensor."""
+    def forward(self, *args: Any, **kwargs: Any) -> P:
+        """The prediction for these inputs."""
 
     @abstractmethod
     def _channels(self, score: Tensor) -> tuple[int, ...]:
         """Shape of a threshold that broadcasts against a score's rows: sizes above 1 have thresholds of their own."""
-
-    @property
-    def layer(self) -> str:
-        """Where the features come from."""
-        return self.tap.label
-
-    def forward(self, *args: Any, **kwargs: Any) -> P:
-        """Run the base model once and return the prediction for these inputs."""
-        with torch.no_grad():
-            output, features = self.tap(*args, **kwargs)
-            with torch.autocast(output.device.type, enabled=False):
-                return self._predict(self.layout.features(features), output)
 
     def train(self: Self, mode: bool = True) -> Self:  # noqa: ARG002
         """Does nothing: a fitted predictor is always in eval mode, and the base model keeps its own."""
@@ -101,7 +97,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """
         scores = [prediction.epistemic for prediction in self._each(data, progress)]
         found = reference(scores, self._channels(scores[0]), quantile)
-        device = next(iter(self.own_tensors().values())).device
+        device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
         return self
 
@@ -116,7 +112,52 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """Everything fitted, by name: the state of the predictor without the base model."""
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("base.")}
 
-    def heads_to(self: Self, device: torch.device) -> Self:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
+        from splitpoint.storage import save
+
+        save(self, Path(path))
+
+    def __repr__(self) -> str:
+        """Method, base model, and how much was fitted."""
+        fitted = sum(tensor.numel() for tensor in self.own_tensors().values())
+        parts = [*self._described(), f"fitted: {fitted:,} numbers", str(self.method)]
+        return f"{type(self).__name__}(\n" + "".join(f"  {part}\n" for part in parts) + ")"
+
+    def _described(self) -> list[str]:
+        return [f"base: {type(self.base).__name__}"]
+
+
+class PostHocPredictor(Predictor[P]):
+    """A predictor that reads features and output of a frozen base model in one forward pass.
+
+    Attributes:
+        tap: where the features are read, and why there.
+    """
+
+    def __init__(
+        self, method: Settings, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(method, tap.model, layout, inputs, tensors)
+        self.tap = tap
+
+    @abstractmethod
+    def _predict(self, features: Tensor, output: Tensor) -> P:
+        """Prediction from canonical features and the model's output tensor."""
+
+    @property
+    def layer(self) -> str:
+        """Where the features come from."""
+        return self.tap.label
+
+    def forward(self, *args: Any, **kwargs: Any) -> P:
+        """Run the base model once and return the prediction for these inputs."""
+        with torch.no_grad():
+            output, features = self.tap(*args, **kwargs)
+            with torch.autocast(output.device.type, enabled=False):
+                return self._predict(self.layout.features(features), output)
+
+    def heads_to(self: SelfPostHoc, device: torch.device) -> SelfPostHoc:
         """Move everything fitted to `device`; the base model stays where it is."""
         for name, module in self.named_children():
             if name != "base":
@@ -125,19 +166,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
             setattr(self, name, buffer.to(device))
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
-        from splitpoint.storage import save
-
-        save(self, Path(path))
-
-    def __repr__(self) -> str:
-        """Method, base model, layer and why it was chosen."""
-        fitted = sum(tensor.numel() for tensor in self.own_tensors().values())
-        return (
-            f"{type(self).__name__}(\n  base: {type(self.base).__name__}\n"
-            f"  layer: {self.layer} ({self.tap.reason})\n  fitted: {fitted:,} numbers\n  {self.method}\n)"
-        )
+    def _described(self) -> list[str]:
+        return [*super()._described(), f"layer: {self.layer} ({self.tap.reason})"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from splitpoint.errors import SettingsError, StorageError
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.hooks import find_module
 from splitpoint.layout import Layout
-from splitpoint.method import Method, Predictor
+from splitpoint.method import Method, PostHocPredictor
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 
 FORMAT = 1
@@ -36,13 +36,13 @@ DESCRIPTION = {
 }
 """What the metadata hold, and of which kind."""
 
-METHODS: dict[str, tuple[type[Method[Any]], type[Predictor[Any]]]] = {
+METHODS: dict[str, tuple[type[Method[Any]], type[PostHocPredictor[Any]]]] = {
     "regression": (SplitPointRegressor, RegressionPredictor),
     "classification": (SplitPointClassifier, ClassificationPredictor),
 }
 
 
-def save(predictor: Predictor[Any], path: Path) -> None:
+def save(predictor: PostHocPredictor[Any], path: Path) -> None:
     """Write the heads, their settings and the base model's fingerprint to `path`, all or nothing."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in predictor.own_tensors().items()}
     metadata = {KEY: json.dumps(_describe(predictor), default=float), "format": "pt"}
@@ -69,7 +69,7 @@ def _umask() -> int:
     return mask
 
 
-def _describe(predictor: Predictor[Any]) -> dict[str, Any]:
+def _describe(predictor: PostHocPredictor[Any]) -> dict[str, Any]:
     kind = next(name for name, (_, made) in METHODS.items() if type(predictor) is made)
     settings = {f.name: getattr(predictor.method, f.name) for f in dataclasses.fields(predictor.method)}
     settings["layer"] = None
@@ -93,7 +93,7 @@ def load(
     map_location: torch.device | str | None = None,
     layer: LayerSpec = None,
     strict: bool = True,
-) -> Predictor[Any]:
+) -> PostHocPredictor[Any]:
     """Read a predictor that ``uq.save(path)`` wrote and attach it to `model`.
 
     Args:
@@ -152,7 +152,7 @@ def _has(description: Any, key: str, kind: type) -> bool:
 
 def _rebuild(
     description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module, layer: LayerSpec
-) -> Predictor[Any]:
+) -> PostHocPredictor[Any]:
     method_class, predictor_class = METHODS[description["kind"]]
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["settings"].items()}
     place = description["layer"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -13,14 +13,14 @@ from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs,
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
-from splitpoint.method import Predictor
+from splitpoint.method import PostHocPredictor
 from splitpoint.prediction import ClassificationPrediction
 
 if TYPE_CHECKING:
     from splitpoint.classification.method import SplitPointClassifier
 
 
-class ClassificationPredictor(Predictor[ClassificationPrediction]):
+class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
     """What `SplitPointClassifier.fit` returns: `clf(x)` is a `ClassificationPrediction`.
 
     Attributes:
@@ -85,7 +85,7 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
         ``P - p`` is kept apart from p, in float64, so that scores far below the rounding of p keep their order.
         """
         assert self.support is not None
-        distance = self._at_output(lambda rows: self.support.distance(rows)[:, None], features, output)  # type: ignore[union-attr]
+        distance = self.layout.pointwise(lambda rows: self.support.distance(rows)[:, None], features, output)  # type: ignore[union-attr]
         unsupported = self.support(distance.squeeze(1), logits).unsqueeze(1)
         p = logits.double().softmax(1)
         prior = self.support.prior.reshape(1, -1, *[1] * (p.dim() - 2))
@@ -108,17 +108,9 @@ class ClassificationPredictor(Predictor[ClassificationPrediction]):
             mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
             return corrected_probs(base, mars, float(self.method.delta0), 1)
         if self.correction is not None:
-            shift = self._at_output(self.correction.shift, features, output)
+            shift = self.layout.pointwise(self.correction.shift, features, output)
             return (self.correction.factor * logits + shift).softmax(1)
         return base
-
-    def _at_output(self, function: Callable[[Tensor], Tensor], features: Tensor, output: Tensor) -> Tensor:
-        """A function of rows (R, C) -> (R, M), applied at every position of the features: (N, M) or (N, M, P)."""
-        if features.dim() == 2:
-            return function(features)
-        rows = features.flatten(2).movedim(1, 2)
-        values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
-        return self.layout.heads(values.unflatten(2, features.shape[2:]), output)
 
     def _channels(self, score: Tensor) -> tuple[int, ...]:  # noqa: ARG002
         return ()

@@ -14,14 +14,14 @@ from splitpoint.consistency import Mars, scale_factors, sds
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
-from splitpoint.method import Predictor
+from splitpoint.method import PostHocPredictor
 from splitpoint.prediction import RegressionPrediction
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
 
 
-class RegressionPredictor(Predictor[RegressionPrediction]):
+class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     """What `SplitPointRegressor.fit` returns: `uq(x)` is a `RegressionPrediction`."""
 
     method: SplitPointRegressor

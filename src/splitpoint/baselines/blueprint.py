@@ -1,0 +1,137 @@
+"""How a method's networks are built and read: decided once, on a fresh network's answer to the first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.batches import Batch
+from splitpoint.errors import DataError, ShapeError
+from splitpoint.features import open_tap
+from splitpoint.hooks import INPUT, frozen, recording
+from splitpoint.layout import Layout
+from splitpoint.prediction import aligned
+from splitpoint.surgery import weight_layers
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Places in the network and the shape of its output.
+
+    Attributes:
+        layout: how the output of the plain network is shaped.
+        tail: shape of its output without rows, for outputs without positions.
+        outputs: number of its output channels D.
+        last: name of the last layer.
+        direct: whether the output holds just the numbers of the last layer, so that nothing but a change of shape
+            comes after it.
+        layers: names of all linear and convolution layers in the order in which they run.
+        inputs: number of positional arguments.
+    """
+
+    layout: Layout
+    tail: tuple[int, ...]
+    outputs: int
+    last: str
+    direct: bool
+    layers: tuple[str, ...]
+    inputs: int
+
+    @staticmethod
+    def of(network: nn.Module, batch: Batch, output_key: str | int | None, squeezable: int) -> Blueprint:
+        """Read it off a network and a batch; see `Layout.infer`."""
+        tap, output, features = open_tap(network, None, batch, output_key)
+        last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
+        layout = Layout.infer(features, last, output, squeezable)
+        name = tap.names[0].partition(INPUT)[0]
+        with recording(network, name) as recorder, frozen(network):
+            network(*batch.args, **batch.kwargs)
+        found = recorder.value
+        direct = found is not None and torch.equal(found.flatten().sort().values, output.flatten().sort().values)
+        return Blueprint(
+            layout=layout,
+            tail=() if layout.dense else tuple(output.shape[1:]),
+            outputs=layout.output(output).shape[1],
+            last=name,
+            direct=direct,
+            layers=tuple(weight_layers(network, batch)),
+            inputs=len(batch.args),
+        )
+
+    def canonical(self, raw: Tensor) -> Tensor:
+        """Outputs of a network with k times the channels -> (N, k D) or (N, k D, P)."""
+        axis = 1 if self.layout.axis is None else self.layout.axis
+        found = replace(self.layout, axis=axis).output(raw)
+        if found.shape[1] % self.outputs or found.dim() != 2 + self.layout.dense:
+            raise ShapeError(
+                f"Expected the network to pass on every channel of its last layer, but it returns {tuple(raw.shape)}; "
+                "leave out what comes after the last layer."
+            )
+        return found
+
+    def like(self, raw: Tensor) -> Tensor:
+        """A tensor without data in the shape that the plain network's output has for the same rows as `raw`."""
+        axis = self.layout.axis
+        if not self.layout.dense:
+            shape = [len(raw), *self.tail]
+        elif axis is None:
+            shape = [len(raw), *raw.shape[2:]]
+        else:
+            shape = list(raw.shape)
+            shape[axis] = self.outputs
+        return torch.empty(shape, device="meta")
+
+    def numbers(self, target: Tensor) -> Tensor:
+        """Regression targets (N, ...) in canonical form, (N, D) or (N, D, P); NaN where there is none."""
+        if torch.isinf(target).any():
+            raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
+        if self.layout.dense:
+            return self.layout.output(target).float()
+        return aligned(torch.empty(len(target), *self.tail, device="meta"), target).reshape(len(target), -1).float()
+
+    def labels(self, target: Tensor, classes: int, ignore_index: int) -> Tensor:
+        """Labels (N,) or (N, P), with -100 where there is none."""
+        shaped = target.reshape(len(target), -1) if self.layout.dense else target.reshape(len(target))
+        label = torch.where(shaped == ignore_index, IGNORED, shaped.long())
+        wrong = (label != IGNORED) & ((label < 0) | (label >= classes))
+        if wrong.any():
+            raise DataError(
+                f"Expected labels from 0 to {classes - 1}, but got {int(label[wrong][0])}; check the labels, or name "
+                "the label to skip with ignore_index=."
+            )
+        return label
+
+
+@dataclass(frozen=True)
+class Units:
+    """Mean and deviation (D,) of regression targets: networks learn ``(y - center) / spread``."""
+
+    center: Tensor
+    spread: Tensor
+
+    @staticmethod
+    def of(targets: Iterable[Tensor]) -> Units:
+        """Moments of canonical targets (N, D, ...), NaN left out; a constant target has deviation 1."""
+        count, mean, scatter = torch.zeros(()), torch.zeros(()), torch.zeros(())
+        for target in targets:
+            flat = target.double().movedim(1, 0).flatten(1)
+            seen = (~flat.isnan()).sum(1).double()
+            here = flat.nansum(1) / seen.clamp(min=1)
+            joint = (count + seen).clamp(min=1)
+            shift = here - mean
+            scatter = scatter + (flat - here[:, None]).square().nansum(1) + shift.square() * count * seen / joint
+            mean, count = mean + shift * seen / joint, count + seen
+        if not count.dim() or not bool((count >= 2).all()):
+            raise DataError("Expected at least two targets for every output, but got fewer; give more data.")
+        spread = (scatter / count).sqrt()
+        return Units(mean.float(), torch.where(spread > 1e-7 * (1 + mean.abs()), spread, 1.0).float())
+
+    def standard(self, target: Tensor) -> Tensor:
+        """Targets (N, D, ...) in standard units."""
+        center, spread = (value.to(target).reshape(-1, *[1] * (target.dim() - 2)) for value in (self.center, self.spread))
+        return (target - center) / spread

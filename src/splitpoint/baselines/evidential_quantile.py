@@ -1,0 +1,86 @@
+"""Evidential quantile regression with an asymmetric-Laplace likelihood (Huttel et al. 2023)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
+from splitpoint.baselines.blueprint import Blueprint
+from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_nll
+from splitpoint.baselines.settings import About
+from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
+from splitpoint.errors import SettingsError
+from splitpoint.losses import pinball_errors
+from splitpoint.surgery import widen
+
+
+def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: float) -> Tensor:
+    """Negative log-likelihood of an asymmetric Laplace target under a Normal-Inverse-Gamma prior.
+
+    An asymmetric Laplace variable is normal given an exponential z (Kozumi & Kobayashi 2011):
+    ``y ~ N(mu + theta z, omega sigma z)`` with ``theta = (1 - 2q) / (q (1 - q))`` and ``omega = 2 / (q (1 - q))``.
+    With z at its mean ``E[sigma] = beta / (alpha - 1)``, integrating mu and sigma out leaves a Student t with 2 alpha
+    degrees, location ``gamma + theta z`` and squared scale ``beta (1 + omega z nu) / (nu alpha)``.
+    """
+    theta = (1 - 2 * quantile) / (quantile * (1 - quantile))
+    omega = 2 / (quantile * (1 - quantile))
+    z = prior.aleatoric
+    error = target - prior.gamma - theta * z
+    return student_nll(error, prior.nu, prior.alpha, 2 * prior.beta * (1 + omega * z * prior.nu))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidentialQuantile(NetworkBaseline):
+    """One Normal-Inverse-Gamma prior for every quantile: both bounds of each level, and the median as the mean.
+
+    The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha)``. Aleatoric and epistemic
+    parts are the means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. Quantiles that
+    cross are put in order.
+
+    Attributes:
+        regulariser: weight of the evidence regulariser.
+    """
+
+    about: ClassVar[About] = About(
+        tasks=("regression",),
+        post_hoc=False,
+        passes="1",
+        needs="a factory",
+        epistemic="beta / (nu (alpha - 1))",
+        reference="Huttel et al. 2023",
+    )
+
+    regulariser: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.regulariser < math.inf:
+            raise SettingsError(f"Expected regulariser >= 0, but got {self.regulariser}.")
+
+    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+        return widen(network, blueprint.last, 4 * len(central_quantiles(self.levels)))
+
+    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
+        losses = []
+        for quantile, prior in self._priors(raw):
+            evidence = 2 * prior.nu + prior.alpha
+            penalty = pinball_errors(target - prior.gamma, quantile) * evidence
+            losses.append(quantile_nll(prior, target, quantile) + self.regulariser * penalty)
+        return torch.stack(losses).mean(0)
+
+    def _priors(self, raw: Tensor) -> list[tuple[float, NormalInverseGamma]]:
+        """Raw outputs (R, 4 Q, D, ...) -> the prior of every quantile."""
+        quantiles = central_quantiles(self.levels)
+        return [(q, NormalInverseGamma.of(own)) for q, own in zip(quantiles, raw.split(4, 1), strict=True)]
+
+    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
+        parts = [
+            predictor.in_units(prior.gamma, prior.aleatoric, prior.epistemic) for _, prior in self._priors(runs[0])
+        ]
+        quantiles, aleatoric, epistemic = (torch.stack(values) for values in zip(*parts, strict=True))
+        return quantile_answer(quantiles, self.levels, epistemic.mean(0), aleatoric.mean(0))

@@ -1,0 +1,79 @@
+"""Monte Carlo dropout: dropout that stays on at test time (Gal & Ghahramani 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from splitpoint.baselines.answers import Answer, mixture_answer, mixture_of_normals
+from splitpoint.baselines.blueprint import Blueprint
+from splitpoint.baselines.gaussian import gaussian_nll, mean_and_variance
+from splitpoint.baselines.settings import About
+from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
+from splitpoint.batches import output_tensor
+from splitpoint.errors import SettingsError
+from splitpoint.surgery import sampling, with_dropout
+
+
+@dataclass(frozen=True, kw_only=True)
+class McDropout(NetworkBaseline):
+    """T passes with dropout on; mean and variance over the passes.
+
+    A network without dropout layers gets one before each linear or convolution layer but the first; a network with
+    dropout layers of its own keeps them, and their rates. The T masks are the same for all rows and calls, so that
+    a prediction does not depend on what else is in its batch. Nothing but the dropout layers leaves eval mode.
+
+    Attributes:
+        dropout: rate of the dropout layers that are added.
+        passes: number of passes T.
+        mask_seed: of the masks.
+    """
+
+    about: ClassVar[About] = About(
+        tasks=("regression", "classification"),
+        post_hoc=False,
+        passes="T = 5",
+        needs="a factory",
+        epistemic="variance of the means; mutual information",
+        reference="Gal & Ghahramani 2016",
+    )
+    width: ClassVar[int] = 2
+
+    dropout: float = 0.2
+    passes: int = 5
+    mask_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.dropout < 1:
+            raise SettingsError(f"Expected dropout in (0, 1), but got {self.dropout}.")
+        if self.passes < 2:
+            raise SettingsError(f"Expected passes >= 2, but got {self.passes}.")
+
+    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+        return with_dropout(super()._changed(network, blueprint), blueprint.layers[1:], self.dropout)
+
+    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
+        if self.task == "classification":
+            return F.cross_entropy(raw, target, reduction="none")
+        return gaussian_nll(raw, target)
+
+    def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
+        (network,) = predictor.networks
+        outputs = []
+        for number in range(self.passes):
+            with sampling(network, self.mask_seed + number):
+                outputs.append(output_tensor(network(*args, **kwargs), self.output_key))
+        return Runs(outputs)
+
+    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
+        if self.task == "classification":
+            return mixture_answer(runs.softmax(2))
+        pairs = [predictor.in_units(*mean_and_variance(run)) for run in runs]
+        means, variances = (torch.stack(values) for values in zip(*pairs, strict=True))
+        return mixture_of_normals(means, variances, self.levels)

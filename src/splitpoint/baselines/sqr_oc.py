@@ -1,0 +1,119 @@
+"""Simultaneous quantile regression with orthonormal certificates (Tagasovska & Lopez-Paz 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
+from splitpoint.baselines.blueprint import Blueprint
+from splitpoint.baselines.certificates import certificate_score, fit_certificates
+from splitpoint.baselines.settings import About
+from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
+from splitpoint.batches import Batch, Data
+from splitpoint.errors import SettingsError
+from splitpoint.features import Tap
+from splitpoint.hooks import INPUT
+from splitpoint.losses import pinball_errors
+from splitpoint.recording import record
+from splitpoint.stacking import Stack
+from splitpoint.surgery import conditioned, with_condition
+
+MEDIAN = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqrOc(NetworkBaseline):
+    """One network that takes the quantile level tau as a further input and learns all quantiles at once.
+
+    In training every row gets its own tau, uniform in (0, 1), and the pinball loss at that tau. Prediction asks for
+    the median, which serves as the mean, and for both bounds of every level; quantiles that cross are put in order.
+    Certificates on the penultimate features at the median give the epistemic score; see `OrthonormalCertificates`.
+
+    Attributes:
+        certificates: most certificates k; there are no more than features.
+        penalty: weight of the orthonormality.
+    """
+
+    about: ClassVar[About] = About(
+        tasks=("regression",),
+        post_hoc=False,
+        passes="3 (2 per level + 1)",
+        needs="a factory",
+        epistemic="size of the certificates",
+        reference="Tagasovska & Lopez-Paz 2019",
+    )
+
+    certificates: int = 100
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.certificates < 1 or not 0 < self.penalty < float("inf"):
+            raise SettingsError(
+                f"Expected certificates >= 1 and penalty > 0, but got {self.certificates} and {self.penalty}."
+            )
+
+    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+        return with_condition(network, blueprint.layers[0])
+
+    def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
+        assert batch.target is not None
+        tau = torch.rand(*batch.target.shape[:2], 1, device=target.device)
+        with stack.conditioned(scaled(tau)):
+            raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1))
+        quantile = self._parts(raw, blueprint)
+        levels = tau.reshape(-1, *[1] * (quantile.dim() - 1)).expand_as(quantile)
+        return self._loss(torch.cat([quantile, levels], 1), target, part)
+
+    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
+        """Pinball loss for raw (R, 2, D, ...): predicted quantile, and its level."""
+        return pinball_errors(target - raw[:, 0], raw[:, 1])
+
+    def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
+        network, source = predictor.networks[0], replace(self._source(), layer=self._features(predictor))
+        with fixed(network, MEDIAN):
+            rows = record(network, data, source, cache=None, label="reading features", progress=progress)
+        for name, tensor in fit_certificates(rows.table, self.certificates, self.penalty).items():
+            predictor.fitted.register_buffer(f"oc_{name}", tensor.to(predictor.fitted["center"].device))
+
+    def _features(self, predictor: NetworkPredictor) -> str:
+        """Place of the penultimate features."""
+        return predictor.blueprint.last + INPUT
+
+    def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
+        network = predictor.networks[0]
+        fitted = [predictor.fitted[f"oc_{name}"] for name in ("center", "spread", "certificates")]
+        tap = Tap(network, (self._features(predictor),), None, "penultimate", self.output_key)
+        outputs, score = [], None
+        for tau in central_quantiles(self.levels):
+            with fixed(network, tau):
+                output, found = tap(*args, **kwargs)
+            outputs.append(output)
+            if tau == MEDIAN:
+                score = predictor.layout.pointwise(
+                    lambda rows: certificate_score(rows, *fitted), predictor.layout.features(found), output
+                )
+        return Runs(outputs, score)
+
+    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:
+        assert score is not None
+        quantiles = torch.stack([predictor.in_units(run[:, 0])[0] for run in runs])
+        return quantile_answer(quantiles, self.levels, score.expand_as(quantiles[0]))
+
+
+def scaled(tau: Tensor) -> Tensor:
+    """The quantile level as the network sees it, ``12 (tau - 1/2)``."""
+    return 12 * (tau - MEDIAN)
+
+
+@contextmanager
+def fixed(network: nn.Module, tau: float) -> Iterator[None]:
+    """Ask the network for the `tau`-quantile of every row for as long as the context lasts."""
+    with conditioned(network, scaled(torch.full((1, 1), tau, device=next(network.parameters()).device))):
+        yield

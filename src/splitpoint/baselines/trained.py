@@ -1,0 +1,187 @@
+"""Baselines that train networks of their own, all on the backbone that a factory builds."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.baselines.answers import Answer, ClassAnswer
+from splitpoint.baselines.blueprint import IGNORED, Blueprint
+from splitpoint.baselines.method import Baseline, Fitted, channels
+from splitpoint.baselines.plan import Plan
+from splitpoint.baselines.temperature import fit_temperature, tempered
+from splitpoint.batches import Batch, Data, labelled, output_tensor
+from splitpoint.errors import SettingsError
+from splitpoint.method import Predictor
+from splitpoint.prediction import Prediction
+from splitpoint.recording import bar
+from splitpoint.stacking import Stack
+from splitpoint.surgery import Factory, widen
+
+
+class NetworkPredictor(Predictor[Prediction]):
+    """A fitted baseline with networks of its own, which are its `base`.
+
+    Attributes:
+        blueprint: how the networks are built and read.
+        fitted: what was learned beside them, such as the units of the targets.
+    """
+
+    method: NetworkBaseline
+
+    def __init__(
+        self,
+        method: NetworkBaseline,
+        networks: Sequence[nn.Module],
+        blueprint: Blueprint,
+        tensors: Mapping[str, Tensor],
+    ) -> None:
+        super().__init__(method, nn.ModuleList(networks), blueprint.layout, blueprint.inputs, tensors)
+        self.blueprint = blueprint
+        self.fitted = Fitted({k.removeprefix("fitted."): v for k, v in tensors.items() if k.startswith("fitted.")})
+        self.base.eval().requires_grad_(False)
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """The trained networks."""
+        return list(self.base.children())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Prediction:
+        """Run the networks and return the prediction for these inputs."""
+        answer, like = self.answer(*args, **kwargs)
+        if isinstance(answer, ClassAnswer) and "temperature" in self.fitted:
+            answer = tempered(answer, self.fitted["temperature"])
+        return answer.prediction(self.layout, like, self.reference)
+
+    @torch.no_grad()
+    def answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
+        """The canonical answer before any temperature, and a tensor in the shape of the output."""
+        runs = self.method._runs(self, args, kwargs)
+        parts = torch.stack([self.method._parts(self.blueprint.canonical(run), self.blueprint) for run in runs.outputs])
+        return self.method._answer(self, parts, runs.score), self.blueprint.like(runs.outputs[0])
+
+    def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
+        """A mean and variances (N, D, ...) of standard targets in the units of the targets."""
+        wide = [-1, *[1] * (mean.dim() - 2)]
+        center, spread = self.fitted["center"].reshape(wide), self.fitted["spread"].reshape(wide)
+        return center + spread * mean, *(spread.square() * variance for variance in variances)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Everything fitted, by name, the networks included."""
+        return dict(self.state_dict())
+
+    def _channels(self, score: Tensor) -> tuple[int, ...]:
+        return channels(self.layout, score) if self.method.task == "regression" else ()
+
+    def _described(self) -> list[str]:
+        return [f"networks: {len(self.networks)} x {type(self.networks[0]).__name__}"]
+
+
+class Runs(NamedTuple):
+    """Raw outputs of all runs of the networks on a batch, and a score (N, 1) or (N, 1, P) if one was read off them."""
+
+    outputs: list[Tensor]
+    score: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkBaseline(Baseline):
+    """A method that trains networks with a loss of its own.
+
+    Regression networks learn targets of mean 0 and deviation 1; answers come in the targets' own units.
+    """
+
+    width: ClassVar[int] = 1
+    """Numbers that the network gives for every output of a regression task."""
+
+    @property
+    def _members(self) -> int:
+        """Networks of one fit."""
+        return 1
+
+    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+        """The fresh network as this method trains it."""
+        return widen(network, blueprint.last, self.width) if self.task == "regression" and self.width > 1 else network
+
+    @abstractmethod
+    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:
+        """Loss of every target when a share `part` of the training is done.
+
+        Regression: raw (R, k, D, ...) and targets (R, D, ...) in standard units -> (R, D, ...).
+        Classification: logits (R, K, ...) and labels (R, ...) -> (R, ...).
+        """
+
+    @abstractmethod
+    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:
+        """The answer from raw outputs (M, N, k, D, ...) or logits (M, N, K, ...) of M runs, and their score."""
+
+    def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
+        """See `plan.Step`."""
+        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1))
+        return self._loss(self._parts(raw, blueprint), target, part)
+
+    def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
+        """Run the networks on a batch."""
+        return Runs([output_tensor(network(*args, **kwargs), self.output_key) for network in predictor.networks])
+
+    def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:  # noqa: B027
+        """Whatever is left to learn once the networks are trained."""
+
+    def _parts(self, raw: Tensor, blueprint: Blueprint) -> Tensor:
+        """Canonical outputs (R, k D, ...) as numbers (R, k, D, ...) or logits (R, K, ...)."""
+        if self.task == "classification":
+            return self._logits(raw)
+        parts: Tensor = raw.float().unflatten(1, (-1, blueprint.outputs))
+        return parts
+
+    def _fit_many(
+        self,
+        models_or_factories: Sequence[nn.Module | Factory],
+        data: Sequence[Data],
+        calibration: Sequence[Data] | None,
+        seeds: Sequence[int],
+        progress: bool,
+    ) -> list[Predictor[Any]]:
+        plan = Plan.of(self, models_or_factories[0], data, seeds[0], progress)
+        method = plan.method
+        if method.task == "regression" and not plan.blueprint.direct:
+            raise SettingsError(
+                f"Expected a network that ends in its last layer, but something follows '{plan.blueprint.last}' and "
+                "changes its output; leave it out, since targets are standardised."
+            )
+        trained = plan.train(
+            models_or_factories, data, seeds, method._changed, method._step, members=method._members, progress=progress
+        )
+        predictors: list[Predictor[Any]] = []
+        for i, networks in enumerate(trained):
+            tensors = {f"fitted.{name}": value for name, value in plan.targets[i].items()}
+            predictor = NetworkPredictor(method, networks, plan.blueprint, tensors)
+            device = next(predictor.base.parameters()).device
+            predictor.fitted.to(device)
+            method._finish(predictor, data[i], progress)
+            if method.temperature and calibration:
+                rows = _calibration_logits(predictor, plan, calibration[i], progress)
+                predictor.fitted.register_buffer("temperature", fit_temperature(*rows, method.temperature).to(device))
+            predictors.append(predictor)
+        return predictors
+
+
+def _calibration_logits(
+    predictor: NetworkPredictor, plan: Plan[NetworkBaseline], data: Data, progress: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (n, K) of the method on calibration data, and labels (n,)."""
+    probs, labels = [], []
+    for batch in bar(labelled(data, predictor.method.rows_per_call), "calibration", progress):
+        moved = batch.to(predictor.base)
+        answer, _ = predictor.answer(*moved.args, **moved.kwargs)
+        assert isinstance(answer, ClassAnswer)
+        label = plan.canonical(moved.target)
+        kept = label != IGNORED
+        probs.append(answer.probs.movedim(1, -1)[kept].cpu())
+        labels.append(label[kept].cpu())
+    return torch.cat(probs).clamp(min=torch.finfo(torch.float32).tiny).log(), torch.cat(labels)

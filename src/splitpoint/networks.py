@@ -1,0 +1,255 @@
+"""Training networks from scratch: one loop that trains a stack of them, each in its own order of the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from tqdm import tqdm
+
+from splitpoint.batches import Batch, Data, from_numpy, labelled, placement, whole_arrays
+from splitpoint.errors import DataError, SettingsError
+from splitpoint.stacking import Stack
+from splitpoint.surgery import seeded
+
+FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
+
+StepLoss = Callable[[Stack, Batch, float], Tensor]
+"""From a stack, a batch (E, B, ...) and the share of the training that is done to the loss (E,) of every member."""
+
+
+@dataclass(frozen=True)
+class NetworkTraining:
+    """How networks are trained.
+
+    Attributes:
+        epochs: passes over the data; None for 400, but 2,000 to 20,000 steps.
+        learning_rate: of the optimiser.
+        batch_size: rows of a step, for data that do not come in batches.
+        weight_decay: L2 penalty.
+        optimiser: "adam", or "sgd" with Nesterov momentum 0.9.
+        milestones: shares of the training after which the learning rate is divided by ten.
+    """
+
+    epochs: int | None = None
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    weight_decay: float = 0.0
+    optimiser: Literal["adam", "sgd"] = "adam"
+    milestones: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.epochs < 1:
+            raise SettingsError(f"Expected epochs >= 1 or None, but got {self.epochs}.")
+        if self.batch_size < 1:
+            raise SettingsError(f"Expected batch_size >= 1, but got {self.batch_size}.")
+        if not (0 < self.learning_rate < float("inf") and 0 <= self.weight_decay < float("inf")):
+            raise SettingsError(
+                f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
+            )
+        if self.optimiser not in ("adam", "sgd"):
+            raise SettingsError(f"Expected optimiser to be 'adam' or 'sgd', but got {self.optimiser!r}.")
+        if not all(0 <= milestone <= 1 for milestone in self.milestones):
+            raise SettingsError(f"Expected milestones in [0, 1], but got {self.milestones}.")
+
+    def passes(self, steps: int) -> int:
+        """Number of epochs when an epoch has that many steps."""
+        return self.epochs or min(max(400, -(-FEWEST_STEPS // steps)), max(1, MOST_STEPS // steps))
+
+    def rate(self, part: float) -> float:
+        """Learning rate when a share `part` of the training is done."""
+        return float(self.learning_rate * 0.1 ** sum(part >= milestone for milestone in self.milestones))
+
+    def over(self, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(
+                parameters, self.learning_rate, momentum=0.9, nesterov=True, weight_decay=self.weight_decay
+            )
+        return torch.optim.Adam(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+
+
+def train_stack(
+    networks: Sequence[nn.Module],
+    data: Sequence[Data],
+    loss: StepLoss,
+    settings: NetworkTraining,
+    *,
+    seed: int,
+    output_key: str | int | None = None,
+    label: str = "training",
+    progress: bool = True,
+) -> list[nn.Module]:
+    """Train the networks at once and return them in eval mode, each trained on its own data in its own order.
+
+    Args:
+        networks: untrained, of one architecture; they are not changed.
+        data: for every network.
+        loss: see `StepLoss`.
+        settings: of the optimiser.
+        seed: of the order of rows and of everything random inside the networks.
+        output_key: which entry of a network's output is the prediction.
+        label: of the progress bar.
+        progress: whether to show it.
+    """
+    stack = Stack.of(networks, output_key).train()
+    feed = feed_of(data, settings.batch_size, networks[0], seed)
+    optimiser = settings.over(stack.parameters())
+    with torch.inference_mode(False), torch.enable_grad(), seeded(seed):
+        total = settings.passes(feed.steps)
+        with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
+            for epoch in range(total):
+                last = _epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
+                shown.set_postfix_str(f"loss {last:.4g}", refresh=False)
+                shown.update()
+    return [network.eval().requires_grad_(False) for network in stack.networks()]
+
+
+def _epoch(
+    stack: Stack,
+    feed: Feed,
+    optimiser: torch.optim.Optimizer,
+    loss: StepLoss,
+    settings: NetworkTraining,
+    done: float,
+    share: float,
+) -> float:
+    """One pass over the data; returns the mean loss of the last step."""
+    last = torch.full((), torch.nan)
+    for number, batch in enumerate(feed.epoch()):
+        part = done + share * number / feed.steps
+        for group in optimiser.param_groups:
+            group["lr"] = settings.rate(part)
+        optimiser.zero_grad()
+        losses = loss(stack, batch, part)
+        losses.sum().backward()
+        optimiser.step()
+        last = losses.detach().mean()
+    return float(last)
+
+
+@dataclass
+class Feed(ABC):
+    """Batches (E, B, ...), one row order for each member; `steps` of them in an epoch."""
+
+    steps: int
+
+    @abstractmethod
+    def epoch(self) -> Iterator[Batch]:
+        """One pass over every member's data."""
+
+
+def feed_of(data: Sequence[Data], batch_size: int, network: nn.Module, seed: int) -> Feed:
+    """Batches for a stack whose members have these data, one entry for each, which may be the same."""
+    distinct = list({id(part): part for part in data}.values())
+    arrays = [columns for columns in map(_columns, distinct) if columns is not None]
+    if len(arrays) == len(distinct):
+        owners = [next(i for i, part in enumerate(distinct) if part is own) for own in data]
+        return ArrayFeed.of(arrays, owners, batch_size, network, seed)
+    return StreamFeed.of(data, batch_size, network, seed)
+
+
+def _columns(data: Data) -> dict[Any, Any] | None:
+    if isinstance(data, TensorDataset):
+        return dict(enumerate(data.tensors))
+    return whole_arrays(data)
+
+
+@dataclass
+class ArrayFeed(Feed):
+    """Data that are in memory as a whole: members draw their own permutations."""
+
+    columns: dict[Any, Tensor]
+    places: list[Tensor]
+    batch_size: int
+    network: nn.Module
+    generators: list[torch.Generator]
+
+    @staticmethod
+    def of(
+        arrays: Sequence[dict[Any, Any]], owners: Sequence[int], batch_size: int, network: nn.Module, seed: int
+    ) -> ArrayFeed:
+        """Join the arrays of all data sets and remember which rows belong to which member."""
+        dtype = placement(network)[1]
+        columns = {name: torch.cat([_tensor(array[name], dtype) for array in arrays]) for name in arrays[0]}
+        counts = [len(next(iter(array.values()))) for array in arrays]
+        if min(counts) < 2:
+            raise DataError(f"Expected at least two rows to train on, but got {min(counts)}; give more data.")
+        starts = [sum(counts[:i]) for i in range(len(counts))]
+        places = [torch.arange(starts[owner], starts[owner] + counts[owner]) for owner in owners]
+        size = min(batch_size, min(counts))
+        generators = [torch.Generator().manual_seed(seed + number) for number in range(len(owners))]
+        return ArrayFeed(-(-max(counts) // size), columns, places, size, network, generators)
+
+    def epoch(self) -> Iterator[Batch]:
+        """Shuffled batches of one size; the last one is filled up with rows of the same pass."""
+        orders = []
+        for place, generator in zip(self.places, self.generators, strict=True):
+            order = place[torch.randperm(len(place), generator=generator)]
+            orders.append(order[torch.arange(self.steps * self.batch_size) % len(place)])
+        for step in torch.stack(orders).split(self.batch_size, 1):
+            rows = {k: v[step.flatten()].unflatten(0, step.shape) for k, v in self.columns.items()}
+            yield next(labelled([_item(rows)], 1)).to(self.network)
+
+
+def _item(rows: dict[Any, Tensor]) -> Any:
+    return rows if isinstance(next(iter(rows)), str) else tuple(rows.values())
+
+
+def _tensor(array: Any, dtype: torch.dtype) -> Tensor:
+    if isinstance(array, np.ndarray):
+        array = from_numpy(array)
+        array = array.to(dtype) if array.is_floating_point() else array
+    assert isinstance(array, Tensor)
+    return array.detach()
+
+
+@dataclass
+class StreamFeed(Feed):
+    """Data that come in batches: every member makes its own pass, so a shuffling loader shuffles for each."""
+
+    data: list[Data]
+    batch_size: int
+    network: nn.Module
+
+    @staticmethod
+    def of(data: Sequence[Data], batch_size: int, network: nn.Module, seed: int) -> StreamFeed:
+        """Wrap data sets in shuffling loaders and count the steps of a pass."""
+        if any(isinstance(part, Iterator) for part in data):
+            raise DataError(
+                "Expected data that can be read once per epoch, but got an iterator; pass a DataLoader or a list."
+            )
+        sources = [_loader(part, batch_size, seed + number) for number, part in enumerate(data)]
+        steps = sum(1 for _ in labelled(sources[0], batch_size))
+        if not steps:
+            raise DataError("Expected data to train on, but got no batch; pass at least two rows.")
+        return StreamFeed(steps, sources, batch_size, network)
+
+    def epoch(self) -> Iterator[Batch]:
+        """Batches of all members side by side; a pass ends with its shortest member."""
+        for batches in zip(*(labelled(part, self.batch_size) for part in self.data), strict=False):
+            yield _stacked([batch.to(self.network) for batch in batches])
+
+
+def _loader(data: Data, batch_size: int, seed: int) -> Data:
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size, shuffle=True, generator=torch.Generator().manual_seed(seed))
+    return data
+
+
+def _stacked(batches: Sequence[Batch]) -> Batch:
+    """One batch (E, B, ...) of several."""
+    rows = min(len(batch.args[0] if batch.args else next(iter(batch.kwargs.values()))) for batch in batches)
+
+    def join(values: list[Any]) -> Tensor:
+        return torch.stack([value[:rows] for value in values])
+
+    args = tuple(join(list(parts)) for parts in zip(*(batch.args for batch in batches), strict=True))
+    kwargs = {name: join([batch.kwargs[name] for batch in batches]) for name in batches[0].kwargs}
+    return Batch(args, kwargs, join([batch.target for batch in batches]))

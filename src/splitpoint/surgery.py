@@ -1,0 +1,241 @@
+"""Changes that a method makes to a fresh network before it is trained, so that all build on one backbone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from splitpoint.batches import Batch
+from splitpoint.errors import SettingsError
+from splitpoint.hooks import find_module, frozen
+
+Factory = Callable[[], nn.Module]
+
+
+def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
+    """A function that builds untrained networks: the given one, or fresh copies of the given network.
+
+    A copy of a network is initialised anew by every layer's own ``reset_parameters``.
+    """
+    if isinstance(model_or_factory, nn.Module):
+        template = model_or_factory
+        return lambda: _initialised(copy.deepcopy(template))
+    if not callable(model_or_factory):
+        raise SettingsError(
+            "Expected a network, or a function without arguments that builds one, but got "
+            f"{type(model_or_factory).__name__}."
+        )
+    return model_or_factory
+
+
+def _initialised(network: nn.Module) -> nn.Module:
+    for name, module in network.named_modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif next(module.parameters(recurse=False), None) is not None:
+            raise SettingsError(
+                f"Expected layers with reset_parameters to train fresh copies of the network, but '{name}' "
+                f"({type(module).__name__}) has none; pass a function that builds the network instead."
+            )
+    return network
+
+
+def build(factory: Factory, seed: int) -> nn.Module:
+    """A fresh network whose initial weights depend on `seed` alone; the global random state stays as it was."""
+    with seeded(seed):
+        network = factory()
+    if not isinstance(network, nn.Module):
+        raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
+    return network
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global random state for as long as the context lasts, for layers that know no other."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def weight_layers(network: nn.Module, batch: Batch) -> list[str]:
+    """Names of the linear and convolution layers in the order in which they first run."""
+    layers: dict[nn.Module, str] = {
+        module: name for name, module in network.named_modules() if isinstance(module, nn.Linear | _ConvNd)
+    }
+    order: dict[str, None] = {}
+
+    def note(module: nn.Module, *_: object) -> None:
+        order.setdefault(layers[module])
+
+    with ExitStack() as stack, frozen(network):
+        for module in layers:
+            stack.callback(module.register_forward_pre_hook(note).remove)
+        network(*batch.args, **batch.kwargs)
+    return list(order)
+
+
+def widen(network: nn.Module, name: str, factor: int) -> nn.Module:
+    """The network with `factor` times the outputs in its last layer, which is called `name`."""
+    layer = find_module(network, name)
+    bias = getattr(layer, "bias", None) is not None
+    if type(layer) is nn.Linear:
+        wide: nn.Module = nn.Linear(layer.in_features, factor * layer.out_features, bias)
+    elif isinstance(layer, _ConvNd) and not isinstance(layer, _ConvTransposeNd) and layer.groups == 1:
+        wide = type(layer)(
+            layer.in_channels, factor * layer.out_channels, layer.kernel_size, stride=layer.stride,
+            padding=layer.padding, dilation=layer.dilation, bias=bias, padding_mode=layer.padding_mode,
+        )  # type: ignore[call-arg]  # fmt: skip
+    else:
+        raise SettingsError(
+            f"Expected the network to end in a Linear or Conv layer, but '{name}' is a {type(layer).__name__}; "
+            "end the network in one of those."
+        )
+    weight = next(layer.parameters())
+    return _replaced(network, name, wide.to(weight.device, weight.dtype))
+
+
+def _replaced(network: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    if not name:
+        return module
+    network.set_submodule(name, module)
+    return network
+
+
+class MaskDropout(nn.Dropout):
+    """Dropout that can also be sampled in eval mode, with one mask for all rows of a batch.
+
+    A mask that all rows share leaves the law of every row's output as it is, and makes a prediction independent of
+    the other rows of its batch.
+    """
+
+    generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Plain dropout in training, a mask from `generator` where there is one, else the input."""
+        if self.generator is None:
+            return super().forward(x)
+        mask = torch.rand(x.shape[1:], generator=self.generator, dtype=torch.float32) >= self.p
+        return x * mask.to(x.device, x.dtype) / (1 - self.p)
+
+
+class ChannelMaskDropout(MaskDropout):
+    """`MaskDropout` of whole channels (N, C, ...), in place of ``nn.Dropout1d`` to ``nn.Dropout3d``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Dropout of channels."""
+        if self.generator is None:
+            dropped: Tensor = torch.feature_dropout(x, self.p, self.training)
+            return dropped
+        mask = torch.rand(x.shape[1], generator=self.generator, dtype=torch.float32) >= self.p
+        return x * mask.reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype) / (1 - self.p)
+
+
+def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.Module:
+    """The network with its own dropout layers made to sample, or dropout before the layers `places` if it has none."""
+    own = [name for name, module in network.named_modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+    for name in own:
+        layer = network.get_submodule(name)
+        channels = isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d)
+        network = _replaced(network, name, (ChannelMaskDropout if channels else MaskDropout)(float(layer.p)))  # type: ignore[arg-type]
+    for name in [] if own else places:
+        network = _replaced(network, name, nn.Sequential(MaskDropout(rate), network.get_submodule(name)))
+    return network
+
+
+@contextmanager
+def sampling(network: nn.Module, seed: int) -> Iterator[None]:
+    """Let the dropout layers draw the masks of `seed` for as long as the context lasts."""
+    layers = [module for module in network.modules() if isinstance(module, MaskDropout)]
+    generator = torch.Generator().manual_seed(seed)
+    for layer in layers:
+        layer.generator = generator
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.generator = None
+
+
+class Conditioned(nn.Module):
+    """A first layer that takes one number more: the same as appending a constant `condition` to its input channels.
+
+    The number is set before every call, since only the network's own arguments pass through its forward.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+        assert isinstance(outputs, int)
+        weight = next(layer.parameters())
+        self.layer = layer
+        self.linear = isinstance(layer, nn.Linear)
+        self.shift = nn.Linear(1, outputs, bias=False, device=weight.device, dtype=weight.dtype)
+        self.condition: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the layer for `x` with the condition (..., 1) of every row."""
+        assert self.condition is not None
+        output: Tensor = self.layer(x)
+        shift: Tensor = self.shift(self.condition)
+        if self.linear:
+            between = [1] * (output.dim() - shift.dim())
+            return output + shift.reshape(*shift.shape[:-1], *between, shift.shape[-1])
+        return output + shift.reshape(*shift.shape, *[1] * (output.dim() - shift.dim()))
+
+
+def with_condition(network: nn.Module, first: str) -> nn.Module:
+    """The network with its layer `first` conditioned."""
+    return _replaced(network, first, Conditioned(network.get_submodule(first)))
+
+
+@contextmanager
+def conditioned(network: nn.Module, value: Tensor) -> Iterator[None]:
+    """Set the condition (..., B, 1) for as long as the context lasts."""
+    layers = [module for module in network.modules() if isinstance(module, Conditioned)]
+    for layer in layers:
+        layer.condition = value
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.condition = None
+
+
+class SpectralBound(nn.Module):
+    """Parametrisation that scales a weight down to spectral norm `bound` where it is larger (soft normalisation).
+
+    The norm is that of the weight as a matrix (outputs, rest), followed by one power iteration per training step.
+    """
+
+    direction: Tensor
+
+    def __init__(self, weight: Tensor, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+        matrix = weight.detach().flatten(1)
+        self.register_buffer("direction", nn.functional.normalize(torch.linalg.svd(matrix).U[:, 0], dim=0))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The bounded weight."""
+        matrix = weight.flatten(1)
+        with torch.no_grad():
+            right = nn.functional.normalize(matrix.T @ self.direction, dim=0)
+            if self.training:
+                self.direction.copy_(nn.functional.normalize(matrix @ right, dim=0))
+        norm = self.direction @ matrix @ right
+        return weight * (self.bound / norm.clamp(min=self.bound))
+
+
+def with_spectral_norm(network: nn.Module, places: Sequence[str], bound: float) -> nn.Module:
+    """The network with the spectral norm of the layers `places` kept at `bound` or below."""
+    for name in places:
+        layer = network.get_submodule(name)
+        assert isinstance(layer.weight, Tensor)
+        nn.utils.parametrize.register_parametrization(layer, "weight", SpectralBound(layer.weight, bound))
+    return network
