@@ -101,7 +101,10 @@ def test_metrics_of_nothing_are_nan(name):
 
 
 @every_metric
-@pytest.mark.parametrize(("label", "message"), [([0, 3], "from 0 to 2, but got 3"), ([0.0, 1.5], "got fractions")])
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [([0, 3], "from 0 to 2, but got 3"), ([0.0, math.inf], "but got inf"), ([0.0, 1.5], "got fractions")],
+)
 def test_labels_that_are_no_class_are_refused(name, label, message):
     with pytest.raises(DataError, match=message):
         getattr(metrics, name)(torch.full((2, 3), 1 / 3), torch.tensor(label))

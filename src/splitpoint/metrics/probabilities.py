@@ -14,6 +14,16 @@ from splitpoint.errors import DataError, ShapeError
 from splitpoint.prediction import ClassificationPrediction
 
 
+def without_class_axis(probs: Tensor, label: Tensor) -> Tensor:
+    """The label without the class axis of size 1 that it may have: (N, 1) and (N, 1, ...) or (N, ..., 1)."""
+    for axis in (1, -1):
+        if label.dim() == probs.dim() > 1 and label.shape[axis] == 1:
+            squeezed = label.squeeze(axis)
+            if squeezed.shape == probs.movedim(axis, -1).shape[:-1]:
+                return squeezed
+    return label
+
+
 def class_axis(probs: Tensor, label: Tensor) -> int:
     """Axis of the classes, 1 or -1, such that the rest has the shape of the label.
 
@@ -39,8 +49,7 @@ def labelled_rows(
     `values` of the shape of the probabilities are read in their place where given.
     """
     probs = prediction if isinstance(prediction, Tensor) else prediction.probs
-    if probs.dim() == 2 and label.shape == (len(probs), 1):
-        label = label.squeeze(1)
+    label = without_class_axis(probs, label)
     flat = (probs if values is None else values).movedim(class_axis(probs, label), -1)
     seen = label >= 0
     chosen = label[seen]
@@ -49,7 +58,7 @@ def labelled_rows(
         raise DataError("Expected class indices as labels, but got fractions; pass whole numbers.")
     if len(chosen) and chosen.max() >= classes:
         raise DataError(
-            f"Expected labels from 0 to {classes - 1}, but got {int(chosen.max())}; "
+            f"Expected labels from 0 to {classes - 1}, but got {chosen.max().item():g}; "
             "give rows that do not count a negative label."
         )
     return flat[seen].double(), chosen.long()
