@@ -129,6 +129,13 @@ def test_piece_sees_what_the_overall_coverage_hides():
     assert metrics.piece(out, y) == pytest.approx(0.1)
 
 
+def test_a_nan_bound_is_a_miss_among_the_widest_and_no_answer_for_the_authors():
+    out = widths([1.0, math.nan], 0.5)
+    assert metrics.piece(out, torch.zeros(2)) == 0
+    assert metrics.piece(out[1:], torch.zeros(1)) == 0.5
+    assert math.isnan(metrics.piece_authors(out, torch.zeros(2)))
+
+
 def test_piece_refuses_no_bins():
     with pytest.raises(SettingsError, match="bins >= 1, but got 0"):
         metrics.piece(widths([1.0], 0.9), targets([True]), bins=0)

@@ -83,10 +83,10 @@ def piece_authors(prediction: RegressionPrediction, target: Tensor, *, level: fl
 
     Ten bins of equal width ``[edge, next edge)`` from the narrowest to the widest interval: the last one is open too,
     so that the widest interval is never counted, though it stays in ``N``. Where all intervals have the same width it
-    is ``|picp - 1|``, whatever the level. Prefer `piece`.
+    is ``|picp - 1|``, whatever the level. NaN where a bound is NaN. Prefer `piece`.
     """
     seen = _observed(prediction, target, level)
-    if not len(seen.y):
+    if not len(seen.y) or seen.width.isnan().any():
         return math.nan
     low, high = seen.width.min(), seen.width.max()
     if low == high:
