@@ -105,7 +105,7 @@ def recorded(net: ResNet, images: Tensor, label: str, attack: Tensor | None = No
     for start in tqdm(range(0, len(images), 250), desc=label, leave=False):
         x = images[start : start + 250].float() / 255
         if attack is not None:
-            x = fgsm(net, x, attack[start : start + 250], F.cross_entropy, 0.02 * DEVIATION)
+            x = fgsm(net, x, attack[start : start + 250], 0.02 * DEVIATION)
         logits, features = tap(x)
         rows.append(torch.cat([layout.features(features), logits], 1))
     return torch.cat(rows)

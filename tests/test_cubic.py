@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
-from splitpoint.datasets.cubic import NOISE_LAWS, cubic, side_quantiles
+from splitpoint.datasets.cubic import cubic, side_quantiles
+from splitpoint.datasets.noise import NOISE_LAWS
 from splitpoint.errors import SettingsError
 
 LOG_NORMAL = stats.lognorm(s=1, scale=math.exp(1.5))

@@ -59,7 +59,7 @@ def test_every_public_name_is_in_the_reference(public):
     assert f"`{public}`" in text or re.search(rf"^#+ .*\b{public}\b", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", ["metrics", "consistency", "losses"])
+@pytest.mark.parametrize("module", ["attacks", "metrics", "consistency", "losses"])
 def test_every_function_of_a_public_module_is_in_the_reference(module):
     found = vars(getattr(splitpoint, module))
     package = f"splitpoint.{module}"

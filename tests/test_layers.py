@@ -28,6 +28,7 @@ ORDER = [
     {"method"},
     {"regression", "classification"},
     {"storage", "inspection", "attacks", "metrics", "datasets"},
+    {"evaluation"},
     {"demo"},
     {"cli"},
 ]

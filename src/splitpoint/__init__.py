@@ -4,7 +4,7 @@ Attach it after training and leave the network untouched: one forward pass then 
 asymmetric interval or calibrated class probabilities, and a score that rises where the model should not be trusted.
 """
 
-from splitpoint import consistency, losses, metrics
+from splitpoint import attacks, consistency, losses, metrics
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import (
     CacheError,
@@ -15,6 +15,7 @@ from splitpoint.errors import (
     SplitPointError,
     StorageError,
 )
+from splitpoint.evaluation import evaluate
 from splitpoint.inspection import layers
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
@@ -37,7 +38,9 @@ __all__ = [
     "SplitPointRegressor",
     "StorageError",
     "__version__",
+    "attacks",
     "consistency",
+    "evaluate",
     "layers",
     "load",
     "losses",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Data, placement, unlabelled
+from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
 from splitpoint.cache import Table
 from splitpoint.calibration import reference
 from splitpoint.errors import DataError, SettingsError
@@ -79,13 +79,24 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
         return concatenate(list(self._each(data, progress)))
 
+    def labelled(self, data: Data, progress: bool = False) -> Iterator[tuple[P, Tensor]]:
+        """The prediction for every batch of `data` and its target, both on the CPU."""
+        for prediction, target in self._run(labelled(data, self.method.rows_per_call), progress):
+            assert target is not None
+            yield prediction, target.cpu()
+
     def _each(self, data: Data, progress: bool) -> Iterator[P]:
-        """The prediction for every batch, on the CPU."""
+        """The prediction for every batch, on the CPU; targets are ignored."""
+        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
+        return (prediction for prediction, _ in self._run(batches, progress))
+
+    def _run(self, batches: Iterable[Batch], progress: bool) -> Iterator[tuple[P, Tensor | None]]:
+        """The prediction for every batch, on the CPU, and the target as it came."""
         found = False
-        for batch in bar(unlabelled(data, self.method.rows_per_call, self.inputs), "predicting", progress):
+        for batch in bar(batches, "predicting", progress):
             moved, found = batch.to(self.base), True
             prediction: P = self(*moved.args, **moved.kwargs)
-            yield prediction.to("cpu")
+            yield prediction.to("cpu"), batch.target
         if not found:
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
 

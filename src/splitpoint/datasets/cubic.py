@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from splitpoint.datasets.noise import NOISE_LAWS, NoiseLaw
 from splitpoint.errors import SettingsError
 
 
@@ -20,29 +19,7 @@ class Cubic:
     y: Tensor
 
 
-def _log_normal(rows: int, generator: torch.Generator) -> Tensor:
-    return (1.5 + torch.randn(rows, generator=generator)).exp() - math.exp(1.5 + 0.5)
-
-
-def _trimodal(rows: int, generator: torch.Generator) -> Tensor:
-    component = torch.multinomial(torch.tensor([0.4, 0.3, 0.3]), rows, replacement=True, generator=generator)
-    centres = torch.tensor([0.0, 40.0, -10.0])[component]
-    return centres + torch.randn(rows, generator=generator) - 9.0
-
-
-def _gaussian(rows: int, generator: torch.Generator) -> Tensor:
-    return 8 * torch.randn(rows, generator=generator)
-
-
-NOISE_LAWS: dict[str, Callable[[int, torch.Generator], Tensor]] = {
-    "log_normal": _log_normal,
-    "trimodal": _trimodal,
-    "gaussian": _gaussian,
-}
-"""Centred noise by name: log-normal(1.5, 1); 0.4 N(0,1) + 0.3 N(40,1) + 0.3 N(-10,1); N(0, sd 8)."""
-
-
-def _law(noise: str) -> Callable[[int, torch.Generator], Tensor]:
+def _law(noise: str) -> NoiseLaw:
     if noise not in NOISE_LAWS:
         raise SettingsError(f"Expected noise to be one of {sorted(NOISE_LAWS)}, but got {noise!r}.")
     return NOISE_LAWS[noise]

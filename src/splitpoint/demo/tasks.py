@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from splitpoint.attacks import fgsm
 from splitpoint.classification import SplitPointClassifier
@@ -88,7 +87,7 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
     )
     uq.set_threshold((x[held_out], y[held_out]))
     out = uq(x[test])
-    attacked = uq(fgsm(net, x[test], y[test], F.cross_entropy, EPSILON))
+    attacked = uq(fgsm(net, x[test], y[test], EPSILON))
     foreign = uq(shuffled_pixels(x[test], seed))
     wrong = out.base_probs.argmax(1) != y[test]
     calibration: list[tuple[str, ...]] = [

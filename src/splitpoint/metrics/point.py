@@ -5,34 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from splitpoint.metrics.order import average_ranks
 from splitpoint.prediction import RegressionPrediction, aligned
 
 
 def _errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
-    target = aligned(prediction.mean, target)
-    return (prediction.mean - target)[~target.isnan()]
+    """Signed errors of the mean in float64, in its shape; NaN where there is no target."""
+    return prediction.mean.double() - aligned(prediction.mean, target).double()
+
+
+def _observed_errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
+    return _errors(prediction, target)[~aligned(prediction.mean, target).isnan()]
 
 
 def rmse(prediction: RegressionPrediction, target: Tensor) -> float:
-    """Root mean squared error of the mean."""
-    return float(_errors(prediction, target).square().mean().sqrt())
+    """Root mean squared error of the mean (E34)."""
+    return float(_observed_errors(prediction, target).square().mean().sqrt())
 
 
 def mae(prediction: RegressionPrediction, target: Tensor) -> float:
     """Mean absolute error of the mean."""
-    return float(_errors(prediction, target).abs().mean())
-
-
-def average_ranks(values: Tensor) -> Tensor:
-    """Ranks from 1, ties sharing their average.
-
-    >>> average_ranks(torch.tensor([10.0, 20.0, 10.0]))
-    tensor([1.5000, 3.0000, 1.5000], dtype=torch.float64)
-    """
-    _, group, count = torch.unique(values, return_inverse=True, return_counts=True)
-    last = count.cumsum(0).double()
-    ranks: Tensor = (last - (count - 1) / 2.0)[group]
-    return ranks
+    return float(_observed_errors(prediction, target).abs().mean())
 
 
 def spearman(score: Tensor, other: Tensor) -> float:
@@ -45,3 +38,13 @@ def spearman(score: Tensor, other: Tensor) -> float:
     if pair.shape[1] < 2:
         return float("nan")
     return float(torch.corrcoef(torch.stack([average_ranks(pair[0]), average_ranks(pair[1])]))[0, 1])
+
+
+def spearman_epistemic(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Rank correlation of ``|mean - y|`` with the epistemic score (E39, as the paper defines it)."""
+    return spearman(prediction.epistemic, _errors(prediction, target).abs())
+
+
+def spearman_total(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Rank correlation of ``|mean - y|`` with the total score (E39, as the authors' code computes it)."""
+    return spearman(prediction.total, _errors(prediction, target).abs())
