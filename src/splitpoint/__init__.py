@@ -4,7 +4,7 @@ Attach it after training and leave the network untouched: one forward pass then 
 asymmetric interval or calibrated class probabilities, and a score that rises where the model should not be trusted.
 """
 
-from splitpoint import attacks, consistency, losses, metrics
+from splitpoint import attacks, baselines, consistency, losses, metrics
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import (
     CacheError,
@@ -39,6 +39,7 @@ __all__ = [
     "StorageError",
     "__version__",
     "attacks",
+    "baselines",
     "consistency",
     "evaluate",
     "layers",

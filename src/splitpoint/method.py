@@ -146,9 +146,7 @@ class PostHocPredictor(Predictor[P]):
         tap: where the features are read, and why there.
     """
 
-    def __init__(
-        self, method: Settings, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
-    ) -> None:
+    def __init__(self, method: Settings, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(method, tap.model, layout, inputs, tensors)
         self.tap = tap
 

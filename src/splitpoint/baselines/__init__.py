@@ -10,9 +10,9 @@ from splitpoint.baselines.gaussian import Gaussian
 from splitpoint.baselines.laplace import Laplace
 from splitpoint.baselines.mc_dropout import McDropout
 from splitpoint.baselines.method import Baseline
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.oc import OrthonormalCertificates
 from splitpoint.baselines.plain import train_network
+from splitpoint.baselines.settings import About
 from splitpoint.baselines.softmax import Softmax
 from splitpoint.baselines.splitpoint import SplitPoint, SplitPointCalibrated
 from splitpoint.baselines.sqr_oc import SqrOc

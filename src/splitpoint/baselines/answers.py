@@ -120,8 +120,10 @@ def central_quantiles(levels: Levels) -> list[float]:
     return sorted({0.5, *tails, *(1 - tail for tail in tails)})
 
 
-def quantile_answer(quantiles: Tensor, levels: Levels, epistemic: Tensor, aleatoric: Tensor | None = None) -> RegressionAnswer:
-    """Median and bounds from predicted quantiles (Q, N, D, ...) at the `central_quantiles`, put in order where they cross.
+def quantile_answer(
+    quantiles: Tensor, levels: Levels, epistemic: Tensor, aleatoric: Tensor | None = None
+) -> RegressionAnswer:
+    """Median and bounds from predicted `central_quantiles` (Q, N, D, ...), put in order where they cross.
 
     The aleatoric part is the width at the highest level unless given.
     """

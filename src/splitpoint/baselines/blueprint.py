@@ -133,5 +133,7 @@ class Units:
 
     def standard(self, target: Tensor) -> Tensor:
         """Targets (N, D, ...) in standard units."""
-        center, spread = (value.to(target).reshape(-1, *[1] * (target.dim() - 2)) for value in (self.center, self.spread))
+        center, spread = (
+            value.to(target).reshape(-1, *[1] * (target.dim() - 2)) for value in (self.center, self.spread)
+        )
         return (target - center) / spread

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from splitpoint.baselines.answers import Answer, RegressionAnswer, softmax_answer
 from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
+from splitpoint.baselines.settings import About
 from splitpoint.cache import Table
 from splitpoint.calibration import conformal_factor, moments
 from splitpoint.errors import SettingsError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,14 +11,14 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, softmax_answer
 from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.plain import train_plain
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
+from splitpoint.baselines.settings import About
 from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError
 from splitpoint.recording import Recording
-from splitpoint.surgery import Factory
+from splitpoint.surgery import Factory, with_spectral_norm
 
 JITTERS = [0.0, *(10.0**power for power in range(-9, 1))]
 """Shares of the mean variance that are added to a covariance until it can be factored."""
@@ -59,12 +60,12 @@ def _factor(covariance: Tensor, pooled: Tensor) -> Tensor:
     """Cholesky factor of a covariance with the smallest jitter that makes its factor sound."""
     size = float(covariance.diagonal().mean()) or float(pooled.diagonal().mean()) or 1.0
     eye = torch.eye(len(covariance), dtype=covariance.dtype)
+    factor = eye
     for jitter in JITTERS:
-        factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(covariance + jitter * size * eye)
         if not int(failed) and float(factor.diagonal().min()) ** 2 > 1e-12 * size:
-            return factor
-    return eye * size**0.5
+            break
+    return factor
 
 
 def negative_log_density(rows: Tensor, mean: Tensor, inverse: Tensor, log_weight: Tensor) -> Tensor:
@@ -110,9 +111,14 @@ class Ddu(PostHocBaseline):
         return model
 
     def _trained(self, factory: Factory, data: Data, seed: int, progress: bool) -> nn.Module:
-        return train_plain(
-            self, [factory], [data], [seed], spectral_bound=self.spectral_norm, progress=progress
-        )[0]
+        return train_plain(self, [factory], [data], [seed], spectral_bound=self.spectral_norm, progress=progress)[0]
+
+    def _rebuilt(self, network: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+        if self.spectral_norm is None:
+            return network
+        suffix = ".parametrizations.weight.original"
+        places = [name.removesuffix(suffix) for name in tensors if name.endswith(suffix)]
+        return with_spectral_norm(network, places, self.spectral_norm)
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
         return fit_densities(rows.table, rows.table.width("logits"))

@@ -96,9 +96,7 @@ class EvidentialRegression(NetworkBaseline):
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
         prior = NormalInverseGamma.of(runs[0])
         squared = prior.beta * (1 + prior.nu) / (prior.nu * prior.alpha)
-        mean, aleatoric, epistemic, squared = predictor.in_units(
-            prior.gamma, prior.aleatoric, prior.epistemic, squared
-        )
+        mean, aleatoric, epistemic, squared = predictor.in_units(prior.gamma, prior.aleatoric, prior.epistemic, squared)
         scale, freedom = squared.sqrt(), 2 * prior.alpha
         half = torch.stack([scale * student_quantiles(freedom, (1 + level) / 2) for level in self.levels], -1)
         return RegressionAnswer(

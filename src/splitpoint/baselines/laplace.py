@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, normal_answer, softmax_answer
 from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
+from splitpoint.baselines.settings import About
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT, find_module

@@ -10,9 +10,9 @@ from torch import Tensor
 from splitpoint.baselines.answers import Answer, softmax_answer
 from splitpoint.baselines.certificates import certificate_score, fit_certificates
 from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
 from splitpoint.baselines.residuals import constant_answer, residual_quantiles
+from splitpoint.baselines.settings import About
 from splitpoint.errors import SettingsError
 from splitpoint.recording import Recording
 

@@ -43,7 +43,9 @@ class Plan(Generic[M]):
     targets: list[dict[str, Tensor]]
 
     @staticmethod
-    def of(method: M, model_or_factory: nn.Module | Factory, data: Sequence[Data], seed: int, progress: bool) -> Plan[M]:
+    def of(
+        method: M, model_or_factory: nn.Module | Factory, data: Sequence[Data], seed: int, progress: bool
+    ) -> Plan[M]:
         """Look at a fresh network, the first batch and all targets."""
         probe = build(factory_of(model_or_factory), seed)
         batch = first_batch(data[0], method.batch_size).to(probe)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, ClassAnswer
 from splitpoint.baselines.method import Baseline, Fitted, channels, first_batch
-from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.baselines.plain import train_plain
+from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.features import Tap, open_tap
@@ -130,6 +130,10 @@ class PostHocBaseline(Baseline):
     def _given(self, model: nn.Module) -> nn.Module:
         """A trained model, if the settings can do with one."""
         return model
+
+    def _rebuilt(self, network: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:  # noqa: ARG002
+        """A fresh network as it was trained, ready for its saved weights `tensors`."""
+        return network
 
     def _trained(self, factory: Factory, data: Data, seed: int, progress: bool) -> nn.Module:
         """A network trained on the data with the plain loss of the task."""

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from splitpoint.baselines.answers import Answer, softmax_answer
 from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
+from splitpoint.baselines.settings import About
 from splitpoint.recording import Recording
 
 

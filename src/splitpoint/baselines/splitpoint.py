@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 
 from splitpoint.baselines.method import Baseline, first_batch
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.plain import train_plain
+from splitpoint.baselines.settings import About
 from splitpoint.batches import Data, output_tensor
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
@@ -66,7 +66,9 @@ class SplitPoint(Baseline):
         }
         if self.task == "classification":
             settings: dict[str, Any] = places | {"output": self.output, "ignore_index": self.ignore_index}
-            return SplitPointClassifier.paper(**settings) if self.recipe == "paper" else SplitPointClassifier(**settings)
+            return (
+                SplitPointClassifier.paper(**settings) if self.recipe == "paper" else SplitPointClassifier(**settings)
+            )
         settings = places | {"interval": self._interval(calibrated)}
         make = SplitPointRegressor.paper if self.recipe == "paper" else SplitPointRegressor
         return make(self.confidence_level, **settings)

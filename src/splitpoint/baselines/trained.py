@@ -129,7 +129,7 @@ class NetworkBaseline(Baseline):
         """Run the networks on a batch."""
         return Runs([output_tensor(network(*args, **kwargs), self.output_key) for network in predictor.networks])
 
-    def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:  # noqa: B027
+    def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         """Whatever is left to learn once the networks are trained."""
 
     def _parts(self, raw: Tensor, blueprint: Blueprint) -> Tensor:
