@@ -152,17 +152,23 @@ def test_concrete_is_rounded_to_the_customary_decimals(tmp_path):
     assert arrays["y"].tolist() == [79.99, 44.3]
 
 
-@pytest.mark.parametrize(
-    "content", [b"not an archive", {"other.csv": "a;b\n1;2\n"}, {"winequality-red.csv": "a;b\n1;x\n"}]
-)
-def test_a_file_of_another_kind_is_told(tmp_path, content):
+def test_a_file_of_another_kind_is_told(tmp_path):
     path = tmp_path / "wine.zip"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        zipped(path, **content)
+    path.write_bytes(b"not an archive")
+    with pytest.raises(
+        DataError, match=r"Expected wine.zip to be the raw file of wine, but .* \(File is not a zip file\)"
+    ):
+        read("wine", path)
+    zipped(path, **{"winequality-red.csv": "a;b\n1;x\n"})
     with pytest.raises(DataError, match=r"Expected wine.zip to be the raw file of wine, but it cannot be read as such"):
         read("wine", path)
+
+
+def test_an_archive_without_the_file_is_told(tmp_path):
+    with pytest.raises(
+        DataError, match=r"Expected wine.zip to hold winequality-red.csv, but it holds a.csv; its source"
+    ):
+        read("wine", zipped(tmp_path / "wine.zip", **{"a.csv": "a;b\n1;2\n"}))
 
 
 def test_a_table_with_other_columns_is_no_candidate(tmp_path):

@@ -99,9 +99,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """Bytes of a gzipped idx file: two zeros, type 8, number of axes, their lengths (big-endian), the values."""
     try:
         data = gzip.decompress(path.read_bytes())
-        axes = data[3]
-        if data[:3] != b"\0\0\x08":
-            raise ValueError("it does not begin as idx files do")
+        axes = data[3] if data.startswith(b"\0\0\x08") else 0
         shape = np.frombuffer(data, ">u4", axes, offset=4)
         return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(tuple(map(int, shape)))
     except (OSError, EOFError, ValueError, IndexError) as error:

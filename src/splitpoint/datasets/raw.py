@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splitpoint.datasets.uci import Arrays, table
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 Numbers = NDArray[np.float64]
 
@@ -126,7 +126,7 @@ def candidates(name: str, path: Path) -> Iterator[Arrays]:
     raw, targets = RAW[name], len(table(name).targets)
     try:
         tables = raw.read(_content(path, raw.member))
-    except SettingsError:
+    except SplitPointError:
         raise
     except Exception as error:  # the packages that read Excel files raise whatever comes to their mind
         raise DataError(
@@ -148,7 +148,10 @@ def _content(path: Path, member: str) -> bytes:
     with zipfile.ZipFile(path) as archive:
         found = [name for name in archive.namelist() if name.rpartition("/")[2] == member]
         if not found:
-            raise KeyError(f"no {member} among {', '.join(archive.namelist())}")
+            raise DataError(
+                f"Expected {path.name} to hold {member}, but it holds {', '.join(archive.namelist()) or 'nothing'}; "
+                "its source may have changed."
+            )
         return archive.read(found[0])
 
 
