@@ -13,7 +13,7 @@ import splitpoint as sp
 from splitpoint import cli
 from splitpoint.errors import DataError
 
-COMMANDS = ("demo", "layers")
+COMMANDS = ("demo", "layers", "data")
 SOURCE = Path(sp.__file__).parents[1]
 
 MODELS = """
@@ -96,7 +96,11 @@ def test_every_command_has_help_of_its_own(command, capsys):
     assert stopped.value.code == 0
     out = capsys.readouterr().out
     assert f"usage: splitpoint {command}" in out
-    wanted = {"demo": ("--out", "--seed", "--quiet"), "layers": ("model", "shape")}[command]
+    wanted = {
+        "demo": ("--out", "--seed", "--quiet"),
+        "layers": ("model", "shape"),
+        "data": ("list", "check", "download"),
+    }[command]
     assert all(word in out for word in wanted)
 
 
@@ -235,3 +239,81 @@ def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
     assert str(occupied) in err
+
+
+# data
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A data folder with one damaged set in it."""
+    folder = tmp_path / "data"
+    (folder / "uci").mkdir(parents=True)
+    (folder / "uci" / "yacht.npz").write_bytes(b"damaged")
+    monkeypatch.setenv("SPLITPOINT_DATA", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("action", ["list", "check", "download"])
+def test_every_action_on_data_has_help_of_its_own(action, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["data", action, "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: splitpoint data {action}" in out
+    assert all(
+        word in out for word in {"list": (), "check": ("NAME",), "download": ("NAME", "--to", "--quiet")}[action]
+    )
+
+
+@pytest.mark.parametrize("argv", [["data"], ["data", "burn"], ["data", "download"]], ids=str)
+def test_wrong_usage_of_data_is_no_success(argv, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    assert stopped.value.code == 2
+    assert "usage: splitpoint data" in capsys.readouterr().err
+
+
+def test_data_list_shows_what_is_where(data, capsys):
+    code, out, err = run(capsys, "data", "list")
+    assert (code, err) == (0, "")
+    assert f"yacht          308 x 6               0 kB     {data}/uci/yacht.npz" in out
+    assert "boston         506 x 13              -        missing" in out
+
+
+def test_data_check_fails_on_damage_alone(data, capsys):
+    code, out, err = run(capsys, "data", "check")
+    assert code == 1
+    assert "DAMAGED" in out
+    assert err.count("\n") == 1
+    assert err.startswith("splitpoint: Expected ")
+    assert "get it again with: splitpoint data download yacht" in err
+    code, out, err = run(capsys, "data", "check", "boston")
+    assert (code, err) == (0, "")
+    assert "missing" in out
+
+
+def test_data_check_and_download_know_the_names(data, capsys):
+    assert_one_line_error(run(capsys, "data", "check", "iris"), "a data set among boston", "but got 'iris'")
+    assert_one_line_error(run(capsys, "data", "download", "boston", "iris"), "but got 'iris'")
+
+
+def test_data_download_needs_a_folder(monkeypatch, capsys):
+    monkeypatch.delenv("SPLITPOINT_DATA", raising=False)
+    assert_one_line_error(run(capsys, "data", "download", "yacht"), "a folder for the data", "--to DIR")
+
+
+def test_data_download_says_where_it_is_and_how_to_use_it(data, capsys, tmp_path, monkeypatch):
+    from splitpoint.datasets import download
+
+    calls = []
+
+    def quick(name, folder, progress):
+        calls.append((name, folder, progress))
+        return folder / name
+
+    monkeypatch.setattr(download, "download", quick)
+    assert run(capsys, "data", "download", "yacht", "wine") == (0, f"yacht: {data}/yacht\nwine: {data}/wine\n", "")
+    code, out, _ = run(capsys, "data", "download", "yacht", "--to", tmp_path / "new", "--quiet")
+    assert (code, out.splitlines()[-1]) == (0, f"To use it: export SPLITPOINT_DATA={tmp_path}/new")
+    assert calls == [("yacht", data, True), ("wine", data, True), ("yacht", tmp_path / "new", False)]

@@ -8,12 +8,23 @@ import pytest
 import torch
 
 import splitpoint
+from splitpoint.datasets.registry import SETS
+from splitpoint.datasets.uci import TABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
-EXPECTED_PAGES = {"api", "choosing-a-layer", "costs", "index", "limits", "reading-the-scores", "which-calibration"}
+EXPECTED_PAGES = {
+    "api",
+    "choosing-a-layer",
+    "costs",
+    "data",
+    "index",
+    "limits",
+    "reading-the-scores",
+    "which-calibration",
+}
 
 
 def name(page):
@@ -78,6 +89,15 @@ def test_every_setting_is_in_the_reference(method):
 def test_every_field_of_a_prediction_is_in_the_reference(kind):
     text = (ROOT / "docs" / "api.md").read_text()
     assert [key for key in kind.__dataclass_fields__ if f"`{key}`" not in text] == []
+
+
+def test_every_data_set_is_in_its_page():
+    text = (ROOT / "docs" / "data.md").read_text()
+    for key, entry in SETS.items():
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{key}`"))
+        assert entry.licence in row
+        assert entry.form != "table" or entry.size in row
+        assert all(target in row for target in (TABLES[key].targets if key in TABLES else ()))
 
 
 def test_readme_shows_code_early_and_is_short():

@@ -1,56 +1,150 @@
-"""The recipe on real rows: skipped where SPLITPOINT_DATA does not name the data sets."""
+"""The nine regression sets. Tests that read real files are skipped where SPLITPOINT_DATA does not name them."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-import splitpoint as sp
-from splitpoint.datasets.folders import find
-from splitpoint.errors import DataError
-from splitpoint.metrics import picp, spearman, winkler
+from splitpoint.datasets import checksums, folders, uci
+from splitpoint.errors import DataError, SettingsError
 
-
-def yacht(trial):
-    try:
-        path = find("uci/yacht.npz")
-    except DataError as error:
-        pytest.skip(str(error))
-    with np.load(path) as file:
-        x, y = file["X"].astype(np.float32), file["y"].astype(np.float32).reshape(-1, 1)
-        train, test = file[f"train_{trial}"], file[f"test_{trial}"]
-    x = (x - x[train].mean(0)) / x[train].std(0)
-    y = (y - y[train].mean()) / y[train].std()
-    return tuple(torch.tensor(part) for part in (x[train], y[train], x[test], y[test]))
+SIZES = {
+    "boston": (506, 13),
+    "concrete": (1030, 8),
+    "energy": (768, 8),
+    "kin8nm": (8192, 8),
+    "naval": (11934, 16),
+    "power": (9568, 4),
+    "protein": (45730, 9),
+    "wine": (1599, 11),
+    "yacht": (308, 6),
+}
+"""As the paper's table of data sets prints them."""
 
 
-def network(x, y, seed):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = nn.Sequential(nn.Linear(x.shape[1], 50), nn.ReLU(), nn.Linear(50, 1))
-        optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
-        for _ in range(60):
-            for rows in torch.randperm(len(x)).split(64):
-                optimiser.zero_grad()
-                nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
-                optimiser.step()
-    return net
+def real(name, target=None):
+    if folders.locate(uci.path_of(name)) is None:
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {uci.path_of(name)}")
+    return uci.load(name, target)
 
 
-def test_intervals_and_scores_on_real_rows_are_better_than_a_constant_interval():
-    parts = [yacht(trial) for trial in range(3)]
-    nets = [network(x, y, trial) for trial, (x, y, _, _) in enumerate(parts)]
-    fitted = sp.SplitPointRegressor().fit_many(nets, [part[:2] for part in parts], progress=False)
-    coverage, ours, constant, ranks = [], [], [], []
-    for uq, net, (x, y, x_test, y_test) in zip(fitted, nets, parts, strict=True):
-        out = uq(x_test)
-        coverage.append(picp(out, y_test))
-        ours.append(winkler(out, y_test))
-        ranks.append(spearman(out.total, (out.mean - y_test).abs()))
-        with torch.no_grad():
-            residual = y - net(x)
-            missed = (y_test - net(x_test)).abs() - residual.abs().quantile(0.95)
-        constant.append(float(2 * residual.abs().quantile(0.95) + 40 * missed.clamp(min=0).mean()))
-    assert np.mean(coverage) > 0.88
-    assert np.mean(ours) < np.mean(constant)
-    assert np.mean(ranks) > 0.5
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A set of five rows and two targets, with a file that is right; returns its arrays and the way to write others."""
+    arrays = {"X": np.arange(10.0).reshape(5, 2), "y": np.arange(5.0), "y_all": np.arange(10.0, 20.0).reshape(5, 2)}
+    sums = {key: checksums.of_array(value) for key, value in arrays.items()}
+    sums["rows"] = checksums.of_rows(list(arrays.values()))
+    monkeypatch.setitem(uci.TABLES, "small", uci.Table(5, 2, ("first", "second"), sums))
+    monkeypatch.setenv(folders.VARIABLE, str(tmp_path))
+    (tmp_path / "uci").mkdir()
+
+    def write(**changed):
+        np.savez(tmp_path / "uci" / "small.npz", **(arrays | changed))
+        return tmp_path / "uci" / "small.npz"
+
+    write()
+    return arrays, write
+
+
+# Real files
+
+
+def test_the_table_has_the_sizes_of_the_paper():
+    assert {name: (table.rows, table.features) for name, table in uci.TABLES.items()} == SIZES
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_real_sets_are_whole(name):
+    data = real(name)
+    assert data.X.shape == SIZES[name]
+    assert data.y.shape == (SIZES[name][0], 1)
+    assert data.X.dtype == data.y.dtype == torch.float64
+    assert data.X.isfinite().all()
+    assert data.y.isfinite().all()
+    assert (data.name, data.target, data.reordered) == (name, uci.TABLES[name].targets[0], False)
+
+
+def test_known_rows():
+    """First rows as the descriptions of the sets print them."""
+    boston = real("boston")
+    assert boston.X[0].tolist() == [0.00632, 18, 2.31, 0, 0.538, 6.575, 65.2, 4.09, 1, 296, 15.3, 396.9, 4.98]
+    assert boston.y[0].item() == 24.0
+    yacht = real("yacht")
+    assert yacht.X[0].tolist() == [-2.3, 0.568, 4.78, 3.99, 3.17, 0.125]
+    assert yacht.y[0].item() == 0.11
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "rows"),
+    [("energy", ("heating", "cooling"), (15.55, 21.33)), ("naval", ("compressor", "turbine"), (0.95, 0.975))],
+)
+def test_a_second_target_is_there_for_the_asking(name, targets, rows):
+    first, second = (real(name, target) for target in targets)
+    assert torch.equal(first.X, second.X)
+    assert (first.y[0].item(), second.y[0].item()) == rows
+    assert second.target == targets[1]
+
+
+# What goes wrong
+
+
+def test_both_targets_of_a_small_set(small):
+    arrays, _ = small
+    assert uci.load("small").y[:, 0].tolist() == arrays["y"].tolist()
+    assert uci.load("small", "first").y[:, 0].tolist() == arrays["y"].tolist()
+    assert uci.load("small", "second").y[:, 0].tolist() == arrays["y_all"][:, 1].tolist()
+
+
+def test_names_that_do_not_exist(small):
+    with pytest.raises(SettingsError, match=r"Expected a UCI set among boston, .*yacht, small, but got 'iris'"):
+        uci.load("iris")
+    with pytest.raises(SettingsError, match="Expected a target of small among first, second, but got 'third'"):
+        uci.load("small", "third")
+
+
+def test_a_missing_set_says_what_to_run(small, monkeypatch):
+    monkeypatch.delenv(folders.VARIABLE)
+    with pytest.raises(DataError, match=r"find uci/small.npz, .* or run: splitpoint data download small\.$"):
+        uci.load("small")
+
+
+def test_rows_in_another_order_are_accepted_and_told(small):
+    arrays, write = small
+    write(**{key: value[::-1] for key, value in arrays.items()})
+    data = uci.load("small")
+    assert data.reordered
+    assert data.y[:, 0].tolist() == arrays["y"][::-1].tolist()
+
+
+def test_one_changed_number_is_noticed(small):
+    arrays, write = small
+    for key, value in arrays.items():
+        changed = value.copy()
+        changed.flat[3] += 1e-12
+        path = write(**{key: changed})
+        with pytest.raises(
+            DataError, match=f"Expected the values of small, but {path} has other values.*download small"
+        ):
+            uci.load("small")
+
+
+def test_another_size_is_named(small):
+    _, write = small
+    write(X=np.zeros((5, 3)))
+    with pytest.raises(
+        DataError, match=r"5 rows and 2 features, but those of .* have shape \(5, 3\); get it again with"
+    ):
+        uci.load("small")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "array", "pickle"])
+def test_a_file_that_cannot_be_read(small, damage):
+    arrays, write = small
+    path = write()
+    if damage == "array":
+        np.savez(path, X=arrays["X"])
+    elif damage == "pickle":
+        np.savez(path, X=np.array([print], dtype=object), y=arrays["y"], y_all=arrays["y_all"])
+    else:
+        path.write_bytes({"cut": path.read_bytes()[:-100], "empty": b"", "text": b"no archive"}[damage])
+    with pytest.raises(DataError, match=f"Expected {path} to hold the arrays of small, but they cannot be read"):
+        uci.load("small")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitpoint.errors import SettingsError, SplitPointError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page"))
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
+    _add_data(commands.add_parser("data", help="list, check and download data sets"))
     options = parser.parse_args(argv)
     try:
         print(options.run(options))
@@ -71,6 +72,50 @@ def _layers(options: argparse.Namespace) -> str:
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="name, size and place of every data set")
+    listing.set_defaults(run=_data_list)
+    check = actions.add_parser("check", help="compare data sets with their checksums; fails if one is damaged")
+    check.add_argument("names", nargs="*", metavar="NAME", help="data sets to check (default: all)")
+    check.set_defaults(run=_data_check)
+    getting = actions.add_parser("download", help="get data sets, verified; goes on where it was interrupted")
+    getting.add_argument(
+        "names", nargs="+", metavar="NAME", help="data sets to get, as listed by: splitpoint data list"
+    )
+    getting.add_argument("--to", type=Path, metavar="DIR", help="folder (default: the first of SPLITPOINT_DATA)")
+    getting.add_argument("--quiet", action="store_true", help="no progress bars")
+    getting.set_defaults(run=_data_download)
+
+
+def _data_list(_: argparse.Namespace) -> str:
+    from splitpoint.datasets import inventory
+
+    return str(inventory.survey())
+
+
+def _data_check(options: argparse.Namespace) -> str:
+    from splitpoint.datasets import inventory
+
+    checked = inventory.check(options.names)
+    if checked.damaged:
+        print(checked)
+        raise DataError("\n".join(found.damage for found in checked.damaged))
+    return str(checked)
+
+
+def _data_download(options: argparse.Namespace) -> str:
+    from splitpoint.datasets import registry
+    from splitpoint.datasets.download import default_folder, download
+    from splitpoint.datasets.folders import VARIABLE, folders
+
+    registry.entries(options.names)  # a misspelt name is an error before anything is downloaded
+    folder = options.to or default_folder()
+    lines = [f"{name}: {download(name, folder, progress=not options.quiet)}" for name in options.names]
+    known = any(folder.resolve() == named.resolve() for named in folders())
+    return "\n".join(lines if known else [*lines, f"To use it: export {VARIABLE}={folder.resolve()}"])
 
 
 def _imported(path: str) -> nn.Module:

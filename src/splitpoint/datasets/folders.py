@@ -10,11 +10,27 @@ from splitpoint.errors import DataError
 VARIABLE = "SPLITPOINT_DATA"
 
 
-def find(name: str) -> Path:
-    """The file or folder `name` in the first of the colon-separated folders of SPLITPOINT_DATA that has it."""
-    folders = [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
-    for folder in folders:
-        if (folder / name).exists():
-            return folder / name
-    searched = ", ".join(map(str, folders)) or "no folder"
-    raise DataError(f"Expected to find {name}, but {VARIABLE} names {searched}; set it to a folder that holds {name}.")
+def folders() -> list[Path]:
+    """The colon-separated folders of SPLITPOINT_DATA, in their order."""
+    return [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+
+
+def locate(name: str) -> Path | None:
+    """The file or folder `name` in the first of the `folders` that has it, or None."""
+    return next((folder / name for folder in folders() if (folder / name).exists()), None)
+
+
+def command_for(name: str) -> str:
+    """What to run to get the data set `name`."""
+    return f"splitpoint data download {name}"
+
+
+def find(name: str, remedy: str = "") -> Path:
+    """As `locate`, but what is missing is an error; `remedy` ends its sentence with something else to do."""
+    found = locate(name)
+    if found is None:
+        searched = ", ".join(map(str, folders())) or "no folder"
+        raise DataError(
+            f"Expected to find {name}, but {VARIABLE} names {searched}; set it to a folder that holds {name}{remedy}."
+        )
+    return found

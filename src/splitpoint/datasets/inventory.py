@@ -1,0 +1,99 @@
+"""Which data sets are on this machine, where, and whether they are whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpoint.datasets import content
+from splitpoint.datasets.folders import VARIABLE, command_for, folders, locate
+from splitpoint.datasets.registry import entries
+from splitpoint.errors import DataError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One set: its `size` in rows, and where it is; `verdict` is what checking it said, empty if nobody has checked.
+
+    `damage` is the sentence that says what is wrong, empty where nothing is.
+    """
+
+    name: str
+    size: str
+    path: Path | None
+    verdict: str = ""
+    damage: str = ""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Findings in the order of the registry; prints as a table."""
+
+    findings: tuple[Finding, ...]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    @property
+    def damaged(self) -> tuple[Finding, ...]:
+        """The sets that are there and not what they should be."""
+        return tuple(found for found in self.findings if found.damage)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the sets that are not there."""
+        return tuple(found.name for found in self.findings if found.path is None)
+
+    def __str__(self) -> str:
+        checked = any(found.verdict for found in self.findings)
+        header = ["set", "rows x features", "on disk", *(["checked"] if checked else []), "where"]
+        rows = [header, *(_cells(found, checked) for found in self.findings)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, "", *self._advice()])
+
+    def _advice(self) -> Iterator[str]:
+        if not folders():
+            yield f"{VARIABLE} is not set: it names the folders that hold data sets, separated by {os.pathsep!r}."
+            yield f"To get one: {command_for('NAME')} --to DIR, and then: export {VARIABLE}=DIR"
+            return
+        yield f"{VARIABLE} names {', '.join(map(str, folders()))}."
+        if any(found.verdict == "reordered" for found in self.findings):
+            yield "reordered: the right rows in another order than the customary one, so the splits differ too."
+        if self.missing:
+            yield f"To get what is missing: {command_for(' '.join(self.missing))}"
+
+
+def survey(names: Iterable[str] = ()) -> Inventory:
+    """Where the sets are, all of them by default; nothing is opened."""
+    return Inventory(tuple(Finding(name, entry.size, locate(entry.path)) for name, entry in entries(names).items()))
+
+
+def check(names: Iterable[str] = ()) -> Inventory:
+    """As `survey`, with every set that is there read and compared with its checksums."""
+    findings = []
+    for name, entry in entries(names).items():
+        path = locate(entry.path)
+        verdict, damage = "", ""
+        if path is not None:
+            try:
+                verdict = "reordered" if content.verify(name, entry, path) else "whole"
+            except DataError as error:
+                verdict, damage = "DAMAGED", str(error)
+        findings.append(Finding(name, entry.size, path, verdict, damage))
+    return Inventory(tuple(findings))
+
+
+def _cells(found: Finding, checked: bool) -> list[str]:
+    verdict = [found.verdict or "-"] if checked else []
+    if found.path is None:
+        return [found.name, found.size, "-", *verdict, "missing"]
+    return [found.name, found.size, _bytes(found.path), *verdict, str(found.path)]
+
+
+def _bytes(path: Path) -> str:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
