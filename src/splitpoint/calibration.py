@@ -33,12 +33,13 @@ def moments(table: Table) -> tuple[Tensor, Tensor]:
     return mean.float(), torch.where(constant, 1.0, spread).float()
 
 
-def conformal_factor(ratio: Tensor, level: float) -> Tensor:
+def conformal_factor(ratio: Tensor, level: float, counted: str = "residuals on each side") -> Tensor:
     """Smallest factor that covers a share `level` of fresh rows: the ``ceil((n + 1) level)``-th smallest ratio.
 
     Args:
         ratio: (n,) residual size over predicted half-width on calibration rows of one side.
         level: share of that side to cover, in (0, 1).
+        counted: what the ratios are, for the message when there are too few.
 
     For exchangeable rows, ``P(size <= factor * half-width) >= level`` (split conformal prediction).
     """
@@ -46,8 +47,8 @@ def conformal_factor(ratio: Tensor, level: float) -> Tensor:
     if rank > len(ratio):
         needed = math.ceil(level / (1 - level) - 1e-9)
         raise DataError(
-            f"Expected at least {needed} calibration residuals on each side for a conformal interval at level {level}, "
-            f"but got {len(ratio)}; give more calibration data, a lower level or another interval=."
+            f"Expected at least {needed} calibration {counted} for conformal prediction at level {level}, "
+            f"but got {len(ratio)}; give more calibration data, a lower level or another method."
         )
     return ratio.kthvalue(rank).values
 

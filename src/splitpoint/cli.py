@@ -23,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page"))
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
+    methods = commands.add_parser("methods", help="list every method: task, cost, what it needs, who defined it")
+    methods.set_defaults(run=_methods)
     _add_data(commands.add_parser("data", help="list, check and download data sets"))
     options = parser.parse_args(argv)
     try:
@@ -72,6 +74,12 @@ def _layers(options: argparse.Namespace) -> str:
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
+
+
+def _methods(_: argparse.Namespace) -> str:
+    from splitpoint.baselines.catalogue import catalogue
+
+    return catalogue()
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

@@ -67,7 +67,7 @@ class Conformal(PostHocBaseline):
         tasks=("regression", "classification"),
         post_hoc=True,
         passes="1",
-        needs="a trained model, calibration data",
+        needs="trained model, calibration data",
         epistemic="none",
         reference="Vovk et al. 2005; Romano et al. 2020",
     )
@@ -87,11 +87,11 @@ class Conformal(PostHocBaseline):
         table = held_out.table
         if self.task == "classification":
             scores = cumulative_scores(table.column("logits").softmax(1)).gather(1, table.column("label"))
-            return {"radius": torch.stack([conformal_factor(scores[:, 0], level) for level in self.levels])}
+            return {"radius": torch.stack([conformal_factor(scores[:, 0], level, "rows") for level in self.levels])}
         learned = fit_sizes(rows.table) if self.residual == "normalised" else {}
         sizes = predicted_sizes(table.column("features"), **learned) if learned else torch.ones(())
         ratios = table.column("residual").abs() / sizes
-        radius = [[conformal_factor(own[~own.isnan()], level) for level in self.levels] for own in ratios.T]
+        radius = [[conformal_factor(own[~own.isnan()], level, "rows") for level in self.levels] for own in ratios.T]
         return learned | {"radius": torch.tensor(radius)}
 
     def _answer(self, fitted: Fitted, at_output: AtOutput, output: Tensor) -> Answer:

@@ -90,7 +90,7 @@ class Ddu(PostHocBaseline):
         tasks=("classification",),
         post_hoc=True,
         passes="1",
-        needs="a trained model",
+        needs="trained model",
         epistemic="-log density of the features",
         reference="Mukhoti et al. 2023",
     )

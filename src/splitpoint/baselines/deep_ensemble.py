@@ -32,7 +32,7 @@ class DeepEnsemble(NetworkBaseline):
         tasks=("regression", "classification"),
         post_hoc=False,
         passes="M = 5",
-        needs="a factory",
+        needs="factory",
         epistemic="variance of the means; mutual information",
         reference="Lakshminarayanan et al. 2017",
     )

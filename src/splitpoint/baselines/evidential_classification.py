@@ -53,7 +53,7 @@ class EvidentialClassification(NetworkBaseline):
         tasks=("classification",),
         post_hoc=False,
         passes="1",
-        needs="a factory",
+        needs="factory",
         epistemic="K / S",
         reference="Sensoy et al. 2018",
     )

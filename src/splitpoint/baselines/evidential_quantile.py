@@ -50,7 +50,7 @@ class EvidentialQuantile(NetworkBaseline):
         tasks=("regression",),
         post_hoc=False,
         passes="1",
-        needs="a factory",
+        needs="factory",
         epistemic="beta / (nu (alpha - 1))",
         reference="Huttel et al. 2023",
     )

@@ -73,7 +73,7 @@ class EvidentialRegression(NetworkBaseline):
         tasks=("regression",),
         post_hoc=False,
         passes="1",
-        needs="a factory",
+        needs="factory",
         epistemic="beta / (nu (alpha - 1))",
         reference="Amini et al. 2020",
     )

@@ -38,7 +38,7 @@ class Gaussian(NetworkBaseline):
         tasks=("regression",),
         post_hoc=False,
         passes="1",
-        needs="a factory",
+        needs="factory",
         epistemic="none",
         reference="Nix & Weigend 1994",
     )

@@ -42,7 +42,7 @@ class Laplace(PostHocBaseline):
         tasks=("regression", "classification"),
         post_hoc=True,
         passes="1",
-        needs="a trained model that ends in a linear layer",
+        needs="trained model with a last Linear",
         epistemic="variance of the output or of the logits",
         reference="Daxberger et al. 2021",
     )

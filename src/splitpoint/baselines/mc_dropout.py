@@ -38,7 +38,7 @@ class McDropout(NetworkBaseline):
         tasks=("regression", "classification"),
         post_hoc=False,
         passes="T = 5",
-        needs="a factory",
+        needs="factory",
         epistemic="variance of the means; mutual information",
         reference="Gal & Ghahramani 2016",
     )

@@ -33,7 +33,7 @@ class OrthonormalCertificates(PostHocBaseline):
         tasks=("regression", "classification"),
         post_hoc=True,
         passes="1",
-        needs="a trained model",
+        needs="trained model",
         epistemic="size of the certificates",
         reference="Tagasovska & Lopez-Paz 2019",
     )

@@ -68,7 +68,7 @@ class Settings:
         tasks=("regression", "classification"),
         post_hoc=False,
         passes="1",
-        needs="a factory",
+        needs="factory",
         epistemic="none",
         reference="",
     )

@@ -22,7 +22,7 @@ class Softmax(PostHocBaseline):
         tasks=("classification",),
         post_hoc=True,
         passes="1",
-        needs="a trained model",
+        needs="trained model",
         epistemic="1 - max p",
         reference="Hendrycks & Gimpel 2017",
     )

@@ -32,7 +32,7 @@ class SplitPoint(Baseline):
         tasks=("regression", "classification"),
         post_hoc=True,
         passes="1",
-        needs="a trained model",
+        needs="trained model",
         epistemic="self-consistency discrepancy (SDS)",
         reference="Zhao & Chen 2025",
     )
@@ -106,7 +106,7 @@ class SplitPointCalibrated(SplitPoint):
         tasks=("regression", "classification"),
         post_hoc=True,
         passes="1",
-        needs="a trained model; calibration data for classification",
+        needs="trained model, calibration data (classification)",
         epistemic="self-consistency discrepancy (SDS)",
         reference="Zhao & Chen 2025",
     )

@@ -43,8 +43,8 @@ class SqrOc(NetworkBaseline):
     about: ClassVar[About] = About(
         tasks=("regression",),
         post_hoc=False,
-        passes="3 (2 per level + 1)",
-        needs="a factory",
+        passes="2L + 1 = 3",
+        needs="factory",
         epistemic="size of the certificates",
         reference="Tagasovska & Lopez-Paz 2019",
     )

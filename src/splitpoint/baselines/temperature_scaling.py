@@ -29,7 +29,7 @@ class TemperatureScaling(PostHocBaseline):
         tasks=("classification",),
         post_hoc=True,
         passes="1",
-        needs="a trained model, calibration data",
+        needs="trained model, calibration data",
         epistemic="1 - max p",
         reference="Guo et al. 2017",
     )
