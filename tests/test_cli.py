@@ -11,9 +11,10 @@ from torch import nn
 
 import splitpoint as sp
 from splitpoint import cli
+from splitpoint.baselines import METHODS
 from splitpoint.errors import DataError
 
-COMMANDS = ("demo", "layers", "data")
+COMMANDS = ("demo", "layers", "methods", "data")
 SOURCE = Path(sp.__file__).parents[1]
 
 MODELS = """
@@ -99,6 +100,7 @@ def test_every_command_has_help_of_its_own(command, capsys):
     wanted = {
         "demo": ("--out", "--seed", "--quiet"),
         "layers": ("model", "shape"),
+        "methods": (),
         "data": ("list", "check", "download"),
     }[command]
     assert all(word in out for word in wanted)
@@ -118,6 +120,20 @@ def test_the_commands_tested_here_are_all_there_are(capsys):
     message = capsys.readouterr().err.splitlines()[-1]
     listed = message.split("choose from")[1].strip(" ()").replace("'", "").split(", ")
     assert tuple(listed) == COMMANDS
+
+
+# methods
+
+
+def test_methods_lists_every_method_with_task_cost_needs_and_reference(capsys):
+    assert cli.main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.split()[0]: line for line in lines[2 : 2 + len(METHODS)]}
+    assert list(rows) == list(METHODS)
+    assert "Guo et al. 2017" in rows["temperature_scaling"]
+    assert "calibration data" in rows["conformal"]
+    assert rows["deep_ensemble"].split()[1:4] == ["both", "no", "M"]
+    assert rows["gaussian"].split()[1:5] == ["regression", "no", "1", "factory"]
 
 
 # layers
