@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,7 +84,7 @@ class Blueprint:
         else:
             shape = list(raw.shape)
             shape[axis] = self.outputs
-        return torch.empty(shape, device="meta")
+        return torch.empty(()).expand(shape)
 
     def numbers(self, target: Tensor) -> Tensor:
         """Regression targets (N, ...) in canonical form, (N, D) or (N, D, P); NaN where there is none."""
@@ -92,7 +92,7 @@ class Blueprint:
             raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
         if self.layout.dense:
             return self.layout.output(target).float()
-        return aligned(torch.empty(len(target), *self.tail, device="meta"), target).reshape(len(target), -1).float()
+        return aligned(torch.empty(()).expand(len(target), *self.tail), target).reshape(len(target), -1).float()
 
     def labels(self, target: Tensor, classes: int, ignore_index: int) -> Tensor:
         """Labels (N,) or (N, P), with -100 where there is none."""
@@ -131,9 +131,15 @@ class Units:
         spread = (scatter / count).sqrt()
         return Units(mean.float(), torch.where(spread > 1e-7 * (1 + mean.abs()), spread, 1.0).float())
 
-    def standard(self, target: Tensor) -> Tensor:
-        """Targets (N, D, ...) in standard units."""
+    @staticmethod
+    def stacked(units: Sequence[Units]) -> Units:
+        """Units of E members with a row axis, (E, 1, D), for targets (E, B, D, ...)."""
         center, spread = (
-            value.to(target).reshape(-1, *[1] * (target.dim() - 2)) for value in (self.center, self.spread)
+            torch.stack(values)[:, None] for values in zip(*((u.center, u.spread) for u in units), strict=True)
         )
-        return (target - center) / spread
+        return Units(center, spread)
+
+    def standard(self, target: Tensor) -> Tensor:
+        """Targets (..., D, *positions) in standard units."""
+        wide = [*self.center.shape, *[1] * (target.dim() - max(self.center.dim(), 2))]
+        return (target - self.center.to(target.device).reshape(wide)) / self.spread.to(target.device).reshape(wide)

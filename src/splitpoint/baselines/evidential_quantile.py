@@ -19,7 +19,7 @@ from splitpoint.losses import pinball_errors
 from splitpoint.surgery import widen
 
 
-def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: float) -> Tensor:
+def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | float) -> Tensor:
     """Negative log-likelihood of an asymmetric Laplace target under a Normal-Inverse-Gamma prior.
 
     An asymmetric Laplace variable is normal given an exponential z (Kozumi & Kobayashi 2011):
@@ -66,21 +66,18 @@ class EvidentialQuantile(NetworkBaseline):
         return widen(network, blueprint.last, 4 * len(central_quantiles(self.levels)))
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
-        losses = []
-        for quantile, prior in self._priors(raw):
-            evidence = 2 * prior.nu + prior.alpha
-            penalty = pinball_errors(target - prior.gamma, quantile) * evidence
-            losses.append(quantile_nll(prior, target, quantile) + self.regulariser * penalty)
-        return torch.stack(losses).mean(0)
+        prior, target = self._priors(raw), target.unsqueeze(1)
+        quantiles = raw.new_tensor(central_quantiles(self.levels)).reshape(-1, *[1] * (raw.dim() - 2))
+        penalty = pinball_errors(target - prior.gamma, quantiles) * (2 * prior.nu + prior.alpha)
+        return (quantile_nll(prior, target, quantiles) + self.regulariser * penalty).mean(1)
 
-    def _priors(self, raw: Tensor) -> list[tuple[float, NormalInverseGamma]]:
-        """Raw outputs (R, 4 Q, D, ...) -> the prior of every quantile."""
-        quantiles = central_quantiles(self.levels)
-        return [(q, NormalInverseGamma.of(own)) for q, own in zip(quantiles, raw.split(4, 1), strict=True)]
+    def _priors(self, raw: Tensor) -> NormalInverseGamma:
+        """Raw outputs (R, 4 Q, D, ...) -> the priors of all quantiles, each part (R, Q, D, ...)."""
+        return NormalInverseGamma.of(raw.unflatten(1, (4, -1)))
 
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
-        parts = [
-            predictor.in_units(prior.gamma, prior.aleatoric, prior.epistemic) for _, prior in self._priors(runs[0])
-        ]
-        quantiles, aleatoric, epistemic = (torch.stack(values) for values in zip(*parts, strict=True))
+        prior = self._priors(runs[0])
+        parts = zip(*(values.unbind(1) for values in (prior.gamma, prior.aleatoric, prior.epistemic)), strict=True)
+        in_units = zip(*(predictor.in_units(*part) for part in parts), strict=True)
+        quantiles, aleatoric, epistemic = (torch.stack(values) for values in in_units)
         return quantile_answer(quantiles, self.levels, epistemic.mean(0), aleatoric.mean(0))

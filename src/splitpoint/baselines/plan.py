@@ -110,15 +110,14 @@ class Plan(Generic[M]):
     def _loss(self, step: Step, targets: Sequence[Mapping[str, Tensor]]) -> StepLoss:
         """Mean loss (E,) of every member over the targets that are there."""
         numbers = self.method.task == "regression"
-        units = [Units(target["center"], target["spread"]) for target in targets] if numbers else []
+        units = Units.stacked([Units(t["center"], t["spread"]) for t in targets]) if numbers else None
 
         def loss(stack: Stack, batch: Batch, part: float) -> Tensor:
             assert batch.target is not None
             members, rows = batch.target.shape[:2]
             target = self.canonical(batch.target.flatten(0, 1))
-            if numbers:
-                own = target.unflatten(0, (members, rows))
-                target = torch.cat([unit.standard(values) for unit, values in zip(units, own, strict=True)])
+            if units is not None:
+                target = units.standard(target.unflatten(0, (members, rows))).flatten(0, 1)
             valid = ~target.isnan() if numbers else target != IGNORED
             losses = step(stack, self.blueprint, batch, torch.where(valid, target, 0), part)
             kept = torch.where(valid, losses, 0).reshape(members, -1)
