@@ -1,0 +1,160 @@
+"""Results as JSON lines: one record for each trial, appended and synced, readable after any interruption."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from splitpoint import __version__
+from splitpoint.errors import DataError
+
+RECORDS = "records.jsonl"
+
+
+class Cell(NamedTuple):
+    """What the trials of one experiment have in common."""
+
+    suite: str
+    protocol: str
+    noise: str
+    dataset: str
+    method: str
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial.
+
+    Attributes:
+        suite: "uci", "cubic", "uci-ablation", ...
+        protocol: "paper" or "authors".
+        noise: law of the noise that was added, or "clean".
+        dataset: its name.
+        method: id of the method.
+        variant: what an ablation changed, as ``key=value;key=value``.
+        trial: number of the trial.
+        stack: all trials that were trained together; the records of a stack are written and read as one.
+        seed: of the whole run.
+        metrics: by name; NaN where one could not be computed.
+        timing: CPU seconds of training and microseconds of inference per row.
+        settings: of the method and its networks.
+        error: why the trial failed; None where it did not.
+        versions: of the software.
+    """
+
+    suite: str
+    protocol: str
+    noise: str
+    dataset: str
+    method: str
+    variant: str
+    trial: int
+    stack: tuple[int, ...]
+    seed: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that it belongs to."""
+        return Cell(self.suite, self.protocol, self.noise, self.dataset, self.method, self.variant)
+
+    def line(self) -> str:
+        """The record as one line of JSON; NaN and infinity, which JSON lacks, become null."""
+        return json.dumps(_finite(asdict(self)), sort_keys=True, default=str) + "\n"
+
+
+def parse(line: str) -> Record:
+    """The record of a line; metrics that are null become NaN."""
+    values = json.loads(line)
+    values["stack"] = tuple(values["stack"])
+    for name in ("metrics", "timing"):
+        values[name] = {key: math.nan if value is None else value for key, value in values[name].items()}
+    return Record(**values)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    """Software that results depend on."""
+    return {"python": platform.python_version(), "splitpoint": __version__, "torch": str(torch.__version__)}
+
+
+class Journal:
+    """The records file of a folder; only ever appended to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / RECORDS
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write the records of one stack with a single write, and wait until they are on the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(record.line() for record in records)
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if not self._ends_well():
+                text = "\n" + text
+            os.write(handle, text.encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _ends_well(self) -> bool:
+        """Whether the file is empty or ends with a whole line."""
+        with open(self.path, "rb") as file:
+            if not file.seek(0, os.SEEK_END):
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def read(self) -> list[Record]:
+        """All records of whole stacks, the first of every trial; torn lines and torn stacks do not count."""
+        if not self.path.is_file():
+            return []
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            found = [record for record in map(_whole, file) if record is not None]
+        return _whole_stacks(found)
+
+
+def _whole(line: str) -> Record | None:
+    try:
+        return parse(line)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _whole_stacks(records: Iterable[Record]) -> list[Record]:
+    stacks: dict[tuple[Any, ...], dict[int, Record]] = {}
+    for record in records:
+        stacks.setdefault((*record.cell, record.seed, record.stack), {}).setdefault(record.trial, record)
+    kept: dict[tuple[Any, ...], Record] = {}
+    for stack in stacks.values():
+        for record in stack.values() if all(set(r.stack) == set(stack) for r in stack.values()) else ():
+            kept.setdefault((*record.cell, record.seed, record.trial), record)
+    return list(kept.values())
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a folder, or an error that says what to run."""
+    records = Journal(folder).read()
+    if not records:
+        raise DataError(f"Expected results in {folder}, but found no {RECORDS} there; run `splitpoint bench` first.")
+    return records
