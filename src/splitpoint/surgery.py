@@ -182,7 +182,7 @@ class Conditioned(nn.Module):
         """Output of the layer for `x` with the condition (..., 1) of every row."""
         assert self.condition is not None
         output: Tensor = self.layer(x)
-        shift: Tensor = self.shift(self.condition)
+        shift: Tensor = self.shift(self.condition.to(self.shift.weight))
         if self.linear:
             between = [1] * (output.dim() - shift.dim())
             return output + shift.reshape(*shift.shape[:-1], *between, shift.shape[-1])

@@ -90,12 +90,16 @@ def first_batch(data: Data, rows: int) -> Batch:
 
 
 class Fitted(nn.Module):
-    """Tensors that a method learned, by name."""
+    """Tensors that a method learned, by name; contiguous, so that a loaded copy answers bit for bit the same."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+            self.add(name, tensor)
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Keep one more tensor."""
+        self.register_buffer(name, tensor.contiguous())
 
     def __getitem__(self, name: str) -> Tensor:
         return self.get_buffer(name)
