@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import splitpoint as sp
 from splitpoint.baselines import METHODS, Gaussian
 
-ROWS = 40
+ROWS = 130
 
 
 def mlp(outputs: int = 1, inputs: int = 4) -> nn.Module:
@@ -119,3 +120,85 @@ def test_a_network_that_drops_channels_of_its_last_layer_is_refused() -> None:
 
     with pytest.raises(sp.ShapeError, match="pass on every channel of its last layer"):
         Gaussian(epochs=1).fit(First, numbers(), progress=False)
+
+
+@pytest.mark.parametrize("name", trained_methods())
+def test_the_global_random_state_neither_decides_nor_moves(name: str) -> None:
+    x, y = numbers()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = fit(name, mlp, (x, y)).predict(x)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(fit(name, mlp, (x, y)).predict(x).upper, first.upper)
+
+
+@pytest.mark.parametrize("name", regression_methods())
+def test_a_last_batch_of_one_row_in_front_of_batch_norm(name: str) -> None:
+    x, y = numbers()
+
+    def factory() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
+    loader = DataLoader(TensorDataset(x[:129], y[:129]), 64, shuffle=True)
+    assert len(fit(name, factory, loader).predict(x)) == ROWS
+
+
+def test_batches_of_one_row_train_where_there_are_no_others() -> None:
+    x, y = numbers()
+    uq = fit("gaussian", mlp, DataLoader(TensorDataset(x[:30], y[:30]), 1))
+    assert len(uq.predict(x)) == ROWS
+
+
+class Rows(IterableDataset):  # type: ignore[type-arg]
+    """Rows one after the other."""
+
+    def __iter__(self) -> Any:
+        return iter(zip(*numbers(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "deep_ensemble", "laplace"])
+def test_iterable_data_sets(name: str) -> None:
+    assert len(fit(name, mlp, Rows()).predict(numbers()[0])) == ROWS
+
+
+@pytest.mark.parametrize("name", regression_methods())
+def test_fitting_in_inference_mode(name: str) -> None:
+    with torch.inference_mode():
+        uq = fit(name, mlp, numbers())
+    assert torch.isfinite(uq.predict(numbers()[0]).upper).all()
+
+
+@pytest.mark.parametrize("name", regression_methods())
+@pytest.mark.parametrize("unit", [1e6, 1e-9])
+def test_intervals_follow_the_units_of_the_targets(name: str, unit: float) -> None:
+    x, y = numbers()
+    plain, scaled = fit(name, mlp, (x, y)).predict(x), fit(name, mlp, (x, y * unit)).predict(x)
+    width = (plain.upper - plain.lower).mean()
+    assert ((scaled.upper - scaled.lower).mean() / unit) == pytest.approx(float(width), rel=0.05)
+
+
+@pytest.mark.parametrize("name", regression_methods())
+def test_a_temperature_for_numbers_is_refused(name: str) -> None:
+    with pytest.raises(sp.SettingsError, match="temperature=None"):
+        fit(name, mlp, numbers(), temperature="nll")
+
+
+@pytest.mark.parametrize("name", ["laplace", "splitpoint", "gaussian"])
+def test_an_iterator_is_refused_before_its_first_batch_is_lost(name: str) -> None:
+    x, y = numbers()
+    with pytest.raises(sp.DataError, match="iterator"):
+        METHODS[name](epochs=1).fit(mlp(), iter([(x, y), (x, y)]), progress=False)
+
+
+def test_models_and_factories_in_one_list_are_refused() -> None:
+    with pytest.raises(sp.SettingsError, match="got both"):
+        METHODS["splitpoint"](epochs=1).fit_many([mlp, mlp()], [numbers(), numbers()], progress=False)
+
+
+@pytest.mark.parametrize("hessian", ["kron", "full"])
+def test_a_laplace_predictor_in_double_precision(hessian: str) -> None:
+    x, _ = numbers()
+    label = (x[:, 0] > 0).long()
+    uq = fit("laplace", lambda: mlp(2), (x, label), hessian=hessian).to(torch.float64)
+    assert torch.isfinite(uq.predict(x.double()).probs).all()

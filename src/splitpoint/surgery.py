@@ -46,13 +46,19 @@ def _initialised(network: nn.Module) -> nn.Module:
     return network
 
 
-def build(factory: Factory, seed: int) -> nn.Module:
-    """A fresh network whose initial weights depend on `seed` alone; the global random state stays as it was."""
-    with seeded(seed):
+def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] | None = None) -> nn.Module:
+    """A fresh network whose initial weights depend on `seed` alone; the global random state stays as it was.
+
+    Args:
+        factory: builds it.
+        seed: of the initial weights, those of layers that `change` adds included.
+        change: what is done to the network before it is used.
+    """
+    with torch.inference_mode(False), seeded(seed):
         network = factory()
-    if not isinstance(network, nn.Module):
-        raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
-    return network
+        if not isinstance(network, nn.Module):
+            raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
+        return network if change is None else change(network)
 
 
 @contextmanager

@@ -139,7 +139,7 @@ class Units:
         if not count.dim() or not bool((count >= 2).all()):
             raise DataError("Expected at least two targets for every output, but got fewer; give more data.")
         spread = (scatter / count).sqrt()
-        return Units(mean.float(), torch.where(spread > 1e-7 * (1 + mean.abs()), spread, 1.0).float())
+        return Units(mean.float(), torch.where(spread > 1e-7 * mean.abs(), spread, 1.0).float())
 
     @staticmethod
     def stacked(units: Sequence[Units]) -> Units:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class Baseline(Settings, ABC):
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[Predictor[Any]]:
-        """Fit on several data sets; networks of one shape are trained as one stack. Arguments as in `fit`, in lists."""
+        """Fit on several data sets, what can be trained as one stack at once. Arguments as in `fit`, in lists."""
         seeds = range(len(data)) if seeds is None else seeds
         lengths = {len(models_or_factories), len(data), len(seeds), len(calibration or data)}
         if lengths != {len(data)} or not data:
@@ -67,7 +67,8 @@ class Baseline(Settings, ABC):
                 f"Expected calibration data for temperature={self.temperature!r}, but got none; "
                 "pass calibration= to fit."
             )
-        return self._fit_many(models_or_factories, data, calibration, seeds, progress)
+        with torch.inference_mode(False):
+            return self._fit_many(models_or_factories, data, calibration, seeds, progress)
 
     @abstractmethod
     def _fit_many(
@@ -83,6 +84,8 @@ class Baseline(Settings, ABC):
 
 def first_batch(data: Data, rows: int) -> Batch:
     """The first batch of some data, which must be readable again."""
+    if isinstance(data, Iterator):
+        raise DataError("Expected data that can be read again, but got an iterator; pass a DataLoader or a list.")
     batch = next(labelled(data, rows), None)
     if batch is None:
         raise DataError("Expected data to fit on, but got none; pass at least two rows.")
