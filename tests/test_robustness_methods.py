@@ -202,3 +202,26 @@ def test_a_laplace_predictor_in_double_precision(hessian: str) -> None:
     label = (x[:, 0] > 0).long()
     uq = fit("laplace", lambda: mlp(2), (x, label), hessian=hessian).to(torch.float64)
     assert torch.isfinite(uq.predict(x.double()).probs).all()
+
+
+class Encoder(nn.Module):
+    """Token ids through a transformer layer, which has a fused path in eval mode."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 8)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=True)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embedding(tokens)).mean(1))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_dropout_and_quantile_levels_reach_the_inside_of_a_transformer(dropout: float) -> None:
+    tokens = torch.randint(9, (ROWS, 5), generator=torch.Generator().manual_seed(0))
+    data = tokens, tokens[:, :1].float()
+    assert (fit("mc_dropout", lambda: Encoder(dropout), data).predict(tokens).epistemic > 0).all()
+    prediction = fit("sqr_oc", lambda: Encoder(dropout), data).predict(tokens)
+    assert (prediction.upper - prediction.lower).std() > 0
+    assert torch.backends.mha.get_fastpath_enabled()
