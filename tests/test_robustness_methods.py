@@ -169,7 +169,7 @@ def test_fitting_in_inference_mode(name: str) -> None:
     assert torch.isfinite(uq.predict(numbers()[0]).upper).all()
 
 
-@pytest.mark.parametrize("name", regression_methods())
+@pytest.mark.parametrize("name", [name for name in regression_methods() if not name.startswith("splitpoint")])
 @pytest.mark.parametrize("unit", [1e6, 1e-9])
 def test_intervals_follow_the_units_of_the_targets(name: str, unit: float) -> None:
     x, y = numbers()
