@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, from_numpy, labelled, placement, whole_arrays
@@ -98,17 +98,17 @@ def train_stack(
         label: of the progress bar.
         progress: whether to show it.
     """
-    stack = Stack.of(networks, output_key).train()
-    feed = feed_of(data, settings.batch_size, networks[0], seed)
-    optimiser = settings.over(stack.parameters())
     with torch.inference_mode(False), torch.enable_grad(), seeded(seed):
+        stack = Stack.of(networks, output_key).train()
+        feed = feed_of(data, settings.batch_size, networks[0], seed)
+        optimiser = settings.over(stack.parameters())
         total = settings.passes(feed.steps)
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
                 last = _epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
                 shown.set_postfix_str(f"loss {last:.4g}", refresh=False)
                 shown.update()
-    return [network.eval().requires_grad_(False) for network in stack.networks()]
+        return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
 def _epoch(
@@ -212,11 +212,15 @@ def _tensor(array: Any, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class StreamFeed(Feed):
-    """Data that come in batches: every member makes its own pass, so a shuffling loader shuffles for each."""
+    """Data that come in batches: every member makes its own pass, so a shuffling loader shuffles for each.
+
+    A batch of a single row at the end of longer ones is left out: batch norm cannot learn from it.
+    """
 
     data: list[Data]
     batch_size: int
     network: nn.Module
+    smallest: int
 
     @staticmethod
     def of(data: Sequence[Data], batch_size: int, network: nn.Module, seed: int) -> StreamFeed:
@@ -226,26 +230,33 @@ class StreamFeed(Feed):
                 "Expected data that can be read once per epoch, but got an iterator; pass a DataLoader or a list."
             )
         sources = [_loader(part, batch_size, seed + number) for number, part in enumerate(data)]
-        steps = sum(1 for _ in labelled(sources[0], batch_size))
-        if not steps:
+        sizes = [_rows(batch) for batch in labelled(sources[0], batch_size)]
+        if not sizes:
             raise DataError("Expected data to train on, but got no batch; pass at least two rows.")
-        return StreamFeed(steps, sources, batch_size, network)
+        smallest = min(2, max(sizes))
+        return StreamFeed(sum(size >= smallest for size in sizes), sources, batch_size, network, smallest)
 
     def epoch(self) -> Iterator[Batch]:
         """Batches of all members side by side; a pass ends with its shortest member."""
         for batches in zip(*(labelled(part, self.batch_size) for part in self.data), strict=False):
-            yield _stacked([batch.to(self.network) for batch in batches])
+            if min(map(_rows, batches)) >= self.smallest:
+                yield _stacked([batch.to(self.network) for batch in batches])
 
 
 def _loader(data: Data, batch_size: int, seed: int) -> Data:
     if isinstance(data, Dataset):
-        return DataLoader(data, batch_size, shuffle=True, generator=torch.Generator().manual_seed(seed))
+        shuffle = not isinstance(data, IterableDataset)
+        return DataLoader(data, batch_size, shuffle=shuffle, generator=torch.Generator().manual_seed(seed))
     return data
+
+
+def _rows(batch: Batch) -> int:
+    return 0 if batch.target is None else len(batch.target)
 
 
 def _stacked(batches: Sequence[Batch]) -> Batch:
     """One batch (E, B, ...) of several."""
-    rows = min(len(batch.args[0] if batch.args else next(iter(batch.kwargs.values()))) for batch in batches)
+    rows = min(map(_rows, batches))
 
     def join(values: list[Any]) -> Tensor:
         return torch.stack([value[:rows] for value in values])

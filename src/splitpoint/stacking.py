@@ -41,10 +41,10 @@ class Stack(nn.Module, ABC):
         Any other architecture runs member by member; grouped convolutions, which could run them at once, are no
         faster on a CPU.
         """
-        if len(networks) > 1 and output_key is None:
+        if len(networks) > 1:
             graph = _pointwise_graph(networks[0])
             if graph is not None:
-                return BatchedStack(networks, graph)
+                return BatchedStack(networks, graph, output_key)
         return ListedStack(networks, output_key)
 
     @abstractmethod
@@ -90,7 +90,7 @@ class ListedStack(Stack):
 
 
 class StackedLinear(nn.Module):
-    """E linear layers: (E, B, inputs) -> (E, B, outputs) by one batched product."""
+    """E linear layers: (E, B, ..., inputs) -> (E, B, ..., outputs) by one batched product."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -100,7 +100,10 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+        rows = x.flatten(1, -2)
+        found = torch.bmm(rows, self.weight) if self.bias is None else torch.baddbmm(self.bias, rows, self.weight)
+        stacked: Tensor = found.unflatten(1, x.shape[1:-1])
+        return stacked
 
     def unstack(self, number: int, layer: nn.Linear) -> None:
         """Copy the weights of member `number` into `layer`."""
@@ -110,10 +113,13 @@ class StackedLinear(nn.Module):
 
 
 class BatchedStack(Stack):
-    """A stack of networks (B, inputs) -> (B, outputs) made of linear layers and pointwise functions."""
+    """A stack of networks (B, ..., inputs) -> (B, ..., outputs) made of linear layers and pointwise functions."""
 
-    def __init__(self, networks: Sequence[nn.Module], graph: fx.GraphModule) -> None:
+    def __init__(
+        self, networks: Sequence[nn.Module], graph: fx.GraphModule, output_key: str | int | None = None
+    ) -> None:
         super().__init__()
+        self.output_key = output_key
         self.originals = [copy.deepcopy(network) for network in networks]
         self.linears = [name for name, module in graph.named_modules() if isinstance(module, nn.Linear)]
         for name in self.linears:
@@ -122,8 +128,7 @@ class BatchedStack(Stack):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """See `Stack`."""
-        output: Tensor = self.graph(*args, **kwargs)
-        return output
+        return output_tensor(self.graph(*args, **kwargs), self.output_key)
 
     def conditioned(self, value: Tensor) -> AbstractContextManager[None]:
         """See `Stack`."""

@@ -196,7 +196,10 @@ def _rebuild_networks(
     assert isinstance(method, NetworkBaseline)
     plan: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["blueprint"].items()}
     blueprint = Blueprint(**(plan | {"layout": _layout(description["layout"])}))
-    networks = [method._changed(_untrained(model), blueprint) for _ in range(description["networks"])]
+    networks = [
+        build(lambda: _untrained(model), 0, lambda network: method._changed(network, blueprint))
+        for _ in range(description["networks"])
+    ]
     predictor = NetworkPredictor(method, networks, blueprint, tensors)
     predictor.base.load_state_dict(_base_weights(tensors))
     device = placement(predictor.base)[0] if map_location is None else map_location

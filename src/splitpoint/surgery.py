@@ -46,13 +46,19 @@ def _initialised(network: nn.Module) -> nn.Module:
     return network
 
 
-def build(factory: Factory, seed: int) -> nn.Module:
-    """A fresh network whose initial weights depend on `seed` alone; the global random state stays as it was."""
-    with seeded(seed):
+def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] | None = None) -> nn.Module:
+    """A fresh network whose initial weights depend on `seed` alone; the global random state stays as it was.
+
+    Args:
+        factory: builds it.
+        seed: of the initial weights, those of layers that `change` adds included.
+        change: what is done to the network before it is used.
+    """
+    with torch.inference_mode(False), seeded(seed):
         network = factory()
-    if not isinstance(network, nn.Module):
-        raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
-    return network
+        if not isinstance(network, nn.Module):
+            raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
+        return network if change is None else change(network)
 
 
 @contextmanager
@@ -138,7 +144,8 @@ class ChannelMaskDropout(MaskDropout):
 
 def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.Module:
     """The network with its own dropout layers made to sample, or dropout before the layers `places` if it has none."""
-    own = [name for name, module in network.named_modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+    dropouts = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    own = [name for name, module in dropouts if module.p > 0]
     for name in own:
         layer = network.get_submodule(name)
         channels = isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d)
@@ -149,6 +156,20 @@ def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.M
 
 
 @contextmanager
+def layer_by_layer() -> Iterator[None]:
+    """Keep transformers from their fused path, which reads weights and skips the layers that hold them.
+
+    The switch is PyTorch's own and global; it is put back at the end of the context.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
 def sampling(network: nn.Module, seed: int) -> Iterator[None]:
     """Let the dropout layers draw the masks of `seed` for as long as the context lasts."""
     layers = [module for module in network.modules() if isinstance(module, MaskDropout)]
@@ -156,7 +177,8 @@ def sampling(network: nn.Module, seed: int) -> Iterator[None]:
     for layer in layers:
         layer.generator = generator
     try:
-        yield
+        with layer_by_layer():
+            yield
     finally:
         for layer in layers:
             layer.generator = None
@@ -182,7 +204,7 @@ class Conditioned(nn.Module):
         """Output of the layer for `x` with the condition (..., 1) of every row."""
         assert self.condition is not None
         output: Tensor = self.layer(x)
-        shift: Tensor = self.shift(self.condition)
+        shift: Tensor = self.shift(self.condition.to(self.shift.weight))
         if self.linear:
             between = [1] * (output.dim() - shift.dim())
             return output + shift.reshape(*shift.shape[:-1], *between, shift.shape[-1])
@@ -201,7 +223,8 @@ def conditioned(network: nn.Module, value: Tensor) -> Iterator[None]:
     for layer in layers:
         layer.condition = value
     try:
-        yield
+        with layer_by_layer():
+            yield
     finally:
         for layer in layers:
             layer.condition = None

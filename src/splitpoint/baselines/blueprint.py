@@ -63,27 +63,37 @@ class Blueprint:
             inputs=len(batch.args),
         )
 
-    def canonical(self, raw: Tensor) -> Tensor:
-        """Outputs of a network with k times the channels -> (N, k D) or (N, k D, P)."""
-        axis = 1 if self.layout.axis is None else self.layout.axis
-        found = replace(self.layout, axis=axis).output(raw)
-        if found.shape[1] % self.outputs or found.dim() != 2 + self.layout.dense:
+    def canonical(self, raw: Tensor, width: int) -> Tensor:
+        """Outputs of a network with `width` times the channels -> (N, width D) or (N, width D, P).
+
+        A network that squeezes its output loses the axis of a single row, which is put back.
+        """
+        if raw.dim() == 1 and width * self.outputs > 1:
+            raw = raw.unsqueeze(0)
+        found = self._wide(width).output(raw)
+        if found.shape[1] != width * self.outputs or found.dim() != 2 + self.layout.dense:
             raise ShapeError(
                 f"Expected the network to pass on every channel of its last layer, but it returns {tuple(raw.shape)}; "
                 "leave out what comes after the last layer."
             )
         return found
 
-    def like(self, raw: Tensor) -> Tensor:
-        """A tensor without data in the shape that the plain network's output has for the same rows as `raw`."""
-        axis = self.layout.axis
+    def _wide(self, width: int) -> Layout:
+        """Layout of a network with `width` times the channels, which cannot squeeze away an axis of more than one."""
+        if width == 1 or self.layout.axis is not None:
+            return self.layout
+        return replace(self.layout, axis=-1 if self.layout.last[0] else 1)
+
+    def like(self, raw: Tensor, rows: int, width: int) -> Tensor:
+        """A tensor of one number in the shape that the plain network's output has where the wider one's is `raw`."""
         if not self.layout.dense:
-            shape = [len(raw), *self.tail]
-        elif axis is None:
-            shape = [len(raw), *raw.shape[2:]]
-        else:
-            shape = list(raw.shape)
-            shape[axis] = self.outputs
+            return torch.empty(()).expand(rows, *self.tail)
+        wide = self._wide(width).axis
+        shape = list(raw.shape)
+        if self.layout.axis is not None:
+            shape[self.layout.axis] = self.outputs
+        elif wide is not None:
+            del shape[wide]
         return torch.empty(()).expand(shape)
 
     def numbers(self, target: Tensor) -> Tensor:
@@ -129,7 +139,7 @@ class Units:
         if not count.dim() or not bool((count >= 2).all()):
             raise DataError("Expected at least two targets for every output, but got fewer; give more data.")
         spread = (scatter / count).sqrt()
-        return Units(mean.float(), torch.where(spread > 1e-7 * (1 + mean.abs()), spread, 1.0).float())
+        return Units(mean.float(), torch.where(spread > 1e-7 * mean.abs(), spread, 1.0).float())
 
     @staticmethod
     def stacked(units: Sequence[Units]) -> Units:

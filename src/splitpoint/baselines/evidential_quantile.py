@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
-from splitpoint.baselines.blueprint import Blueprint
 from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_nll
 from splitpoint.baselines.settings import About
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.errors import SettingsError
 from splitpoint.losses import pinball_errors
-from splitpoint.surgery import widen
 
 
 def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | float) -> Tensor:
@@ -62,8 +60,9 @@ class EvidentialQuantile(NetworkBaseline):
         if not 0 <= self.regulariser < math.inf:
             raise SettingsError(f"Expected regulariser >= 0, but got {self.regulariser}.")
 
-    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
-        return widen(network, blueprint.last, 4 * len(central_quantiles(self.levels)))
+    @property
+    def _width(self) -> int:
+        return 4 * len(central_quantiles(self.levels))
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
         prior, target = self._priors(raw), target.unsqueeze(1)

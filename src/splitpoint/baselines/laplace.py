@@ -21,6 +21,7 @@ from splitpoint.recording import Recording
 
 LARGEST_FULL = 8192
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-6, 1e8
+TINY = 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +98,15 @@ class Laplace(PostHocBaseline):
     def _full(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Roots of the posterior covariance's diagonal blocks, one for each logit."""
         features = _with_bias(table.column("features").double(), layer)
-        curvature = _curvature(table, layer)
         classes, width = layer.out_features, features.shape[1]
         if classes * width > LARGEST_FULL:
             raise SettingsError(
                 f"Expected at most {LARGEST_FULL} weights for hessian='full', but the last layer has "
                 f"{classes * width}; use hessian='kron'."
             )
+        probs = _probs(table)
         blocks = [
-            torch.cat([features.T @ (curvature[:, k, j, None] * features) for j in range(classes)], 1)
+            torch.cat([features.T @ (_curvature(probs, layer, k, j)[:, None] * features) for j in range(classes)], 1)
             for k in range(classes)
         ]
         values, axes = _axes(torch.cat(blocks))
@@ -116,9 +117,9 @@ class Laplace(PostHocBaseline):
 
     def _kron(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Axes and eigenvalues of the two factors, and of the biases' own block."""
-        features, curvature = table.column("features").double(), _curvature(table, layer)
+        features = table.column("features").double()
         values_in, axes_in = _axes(features.T @ features)
-        values_out, axes_out = _axes(curvature.mean(0))
+        values_out, axes_out = _axes(_mean_curvature(_probs(table), layer))
         joint = values_in[:, None] * values_out
         bias = len(features) * values_out if layer.bias is not None else joint.new_zeros(0)
 
@@ -159,16 +160,20 @@ class LinearEvidence:
     norm: float
 
     def best(self, precision: float | None, deviation: float | None) -> tuple[float, float]:
-        """Prior precision and noise variance: as given, or where the marginal likelihood is largest."""
-        noise = (self.squares / max(self.rows, 1) or 1e-12) if deviation is None else deviation**2
-        delta = 1.0 if precision is None else precision
+        """Prior precision and noise variance: as given, or where the marginal likelihood is largest.
+
+        Both follow the units of the targets; a perfect fit has a noise of about 1e-6 of the outputs' size.
+        """
+        floor = max(1e-12 * self.norm * float(self.values.sum()) / max(self.rows, 1), TINY)
+        noise = max(self.squares / max(self.rows, 1), floor) if deviation is None else deviation**2
+        delta = 1 / max(self.norm, TINY) if precision is None else precision
         for _ in range(100):
             before = (delta, noise)
             known = float((self.values / (self.values + noise * delta)).sum())
             if precision is None:
-                delta = min(max(known / max(self.norm, 1e-12), SMALLEST_PRECISION), LARGEST_PRECISION)
+                delta = max(known, 1e-12) / max(self.norm, TINY)
             if deviation is None:
-                noise = max(self.squares / max(self.rows - known, 1.0), 1e-12)
+                noise = max(self.squares / max(self.rows - known, 1.0), floor)
             if abs(math.log(delta / before[0])) + abs(math.log(noise / before[1])) < 1e-10:
                 break
         return delta, noise
@@ -205,7 +210,7 @@ def _extended(rows: Tensor, fitted: Fitted) -> Tensor:
 
 def _quadratic(rows: Tensor, root: Tensor) -> Tensor:
     """``h^T R_k R_k^T h`` for rows (R, P) and roots (K, P, P) -> (R, K)."""
-    return torch.stack([(rows @ own).square().sum(1) for own in root], 1)
+    return torch.stack([(rows.to(root) @ own).square().sum(1) for own in root], 1)
 
 
 def _root(covariance: Tensor) -> Tensor:
@@ -219,17 +224,29 @@ def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp(min=0), axes
 
 
-def _curvature(table: Table, layer: nn.Linear) -> Tensor:
-    """Curvature of the log loss in the layer's outputs, ``diag(p) - p p^T`` (n, K, K); ``p (1 - p)`` for one logit."""
-    probs = table.column("logits").double().softmax(1)
+def _probs(table: Table) -> Tensor:
+    return table.column("logits").double().softmax(1)
+
+
+def _curvature(probs: Tensor, layer: nn.Linear, k: int, j: int) -> Tensor:
+    """Entry (k, j) of the log loss's curvature in the layer's outputs, ``diag(p) - p p^T``, for every row (n,)."""
     if layer.out_features == 1:
-        return (probs[:, 0] * probs[:, 1])[:, None, None]
-    return torch.diag_embed(probs) - probs[:, :, None] * probs[:, None, :]
+        return probs[:, 0] * probs[:, 1]
+    return (probs[:, k] if k == j else 0) - probs[:, k] * probs[:, j]
+
+
+def _mean_curvature(probs: Tensor, layer: nn.Linear) -> Tensor:
+    """Mean (K, K) over the rows of ``diag(p) - p p^T``; ``p (1 - p)`` for one logit."""
+    if layer.out_features == 1:
+        return (probs[:, 0] * probs[:, 1]).mean().reshape(1, 1)
+    return torch.diag(probs.mean(0)) - probs.T @ probs / len(probs)
 
 
 def _kron_variance(rows: Tensor, fitted: Fitted) -> Tensor:
     """Variances of the logits (R, K) under the Kronecker-factored posterior."""
-    weights = (rows @ fitted["axes_in"]).square() @ fitted["weight_variance"] + fitted["bias_variance"]
+    weights = (rows.to(fitted["axes_in"]) @ fitted["axes_in"]).square() @ fitted["weight_variance"] + fitted[
+        "bias_variance"
+    ]
     return weights @ fitted["axes_out"].square().T
 
 

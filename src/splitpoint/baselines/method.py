@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class Baseline(Settings, ABC):
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[Predictor[Any]]:
-        """Fit on several data sets; networks of one shape are trained as one stack. Arguments as in `fit`, in lists."""
+        """Fit on several data sets, what can be trained as one stack at once. Arguments as in `fit`, in lists."""
         seeds = range(len(data)) if seeds is None else seeds
         lengths = {len(models_or_factories), len(data), len(seeds), len(calibration or data)}
         if lengths != {len(data)} or not data:
@@ -67,7 +67,8 @@ class Baseline(Settings, ABC):
                 f"Expected calibration data for temperature={self.temperature!r}, but got none; "
                 "pass calibration= to fit."
             )
-        return self._fit_many(models_or_factories, data, calibration, seeds, progress)
+        with torch.inference_mode(False):
+            return self._fit_many(models_or_factories, data, calibration, seeds, progress)
 
     @abstractmethod
     def _fit_many(
@@ -83,6 +84,8 @@ class Baseline(Settings, ABC):
 
 def first_batch(data: Data, rows: int) -> Batch:
     """The first batch of some data, which must be readable again."""
+    if isinstance(data, Iterator):
+        raise DataError("Expected data that can be read again, but got an iterator; pass a DataLoader or a list.")
     batch = next(labelled(data, rows), None)
     if batch is None:
         raise DataError("Expected data to fit on, but got none; pass at least two rows.")
@@ -90,12 +93,16 @@ def first_batch(data: Data, rows: int) -> Batch:
 
 
 class Fitted(nn.Module):
-    """Tensors that a method learned, by name."""
+    """Tensors that a method learned, by name; contiguous, so that a loaded copy answers bit for bit the same."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+            self.add(name, tensor)
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Keep one more tensor."""
+        self.register_buffer(name, tensor.contiguous())
 
     def __getitem__(self, name: str) -> Tensor:
         return self.get_buffer(name)

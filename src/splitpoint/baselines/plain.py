@@ -76,7 +76,7 @@ def train_plain(
         return with_spectral_norm(network, blueprint.layers[:-1], spectral_bound)
 
     def step(stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, _: float) -> Tensor:
-        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1))
+        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), 1)
         if plan.method.task == "regression":
             return (raw.float() - target).square()
         return F.cross_entropy(plan.method._logits(raw), target, reduction="none")

@@ -90,8 +90,9 @@ class Plan(Generic[M]):
         progress: bool,
     ) -> list[list[nn.Module]]:
         """Train `members` networks for every data set, all as one stack; returns them for each data set."""
+        blueprint = self.blueprint
         networks = [
-            change(build(factory_of(own), number), self.blueprint)
+            build(factory_of(own), number, lambda network: change(network, blueprint))
             for own, seed in zip(models_or_factories, seeds, strict=True)
             for number in fit_seeds(seed, members)
         ]

@@ -117,7 +117,7 @@ class PostHocBaseline(Baseline):
             predictor = BaselinePredictor(method, rows.tap, rows.layout, rows.inputs, tensors, owned)
             if method.temperature and held is not None:
                 value = fit_temperature(*method._calibration_logits(predictor, held.table), method.temperature)
-                predictor.fitted.register_buffer("temperature", value)
+                predictor.fitted.add("temperature", value)
         return predictor.heads_to(tap.device)
 
     def _calibration_logits(self, predictor: BaselinePredictor, table: Table) -> tuple[Tensor, Tensor]:

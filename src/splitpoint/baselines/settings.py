@@ -97,6 +97,11 @@ class Settings:
             raise SettingsError(f"Expected task to be one of {self.about.tasks}, but got {self.task!r}.")
         if self.temperature not in (None, "nll", "ece"):
             raise SettingsError(f"Expected temperature to be None, 'nll' or 'ece', but got {self.temperature!r}.")
+        if self.temperature and (self.task == "regression" or self.about.tasks == ("regression",)):
+            raise SettingsError(
+                f"Expected temperature=None for regression, which has no probabilities, but got {self.temperature!r}; "
+                "leave it out."
+            )
 
     @property
     def levels(self) -> tuple[float, ...]:

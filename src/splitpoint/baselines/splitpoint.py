@@ -84,6 +84,11 @@ class SplitPoint(Baseline):
         given = [model for model in models_or_factories if isinstance(model, nn.Module)]
         if len(given) < len(models_or_factories):
             factories = [own for own in models_or_factories if not isinstance(own, nn.Module)]
+            if given:
+                raise SettingsError(
+                    "Expected either trained models or functions that build networks, but got both in one list; "
+                    "fit them apart."
+                )
             given = train_plain(self, factories, data, seeds, progress=progress)
         held_out = self._held_out(calibration)
         batch = first_batch(data[0], self.rows_per_call).to(given[0])

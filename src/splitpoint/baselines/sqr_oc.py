@@ -15,7 +15,7 @@ from splitpoint.baselines.blueprint import Blueprint
 from splitpoint.baselines.certificates import certificate_score, fit_certificates
 from splitpoint.baselines.settings import About
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
-from splitpoint.batches import Batch, Data
+from splitpoint.batches import Batch, Data, placement
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
@@ -64,9 +64,9 @@ class SqrOc(NetworkBaseline):
 
     def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
         assert batch.target is not None
-        tau = torch.rand(*batch.target.shape[:2], 1, device=target.device)
+        tau = torch.rand(*batch.target.shape[:2], 1, device=target.device, dtype=torch.float32)
         with stack.conditioned(scaled(tau)):
-            raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1))
+            raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
         quantile = self._parts(raw, blueprint)
         levels = tau.reshape(-1, *[1] * (quantile.dim() - 1)).expand_as(quantile)
         return self._loss(torch.cat([quantile, levels], 1), target, part)
@@ -80,7 +80,7 @@ class SqrOc(NetworkBaseline):
         with fixed(network, MEDIAN):
             rows = record(network, data, source, cache=None, label="reading features", progress=progress)
         for name, tensor in fit_certificates(rows.table, self.certificates, self.penalty).items():
-            predictor.fitted.register_buffer(f"oc_{name}", tensor.to(predictor.fitted["center"].device))
+            predictor.fitted.add(f"oc_{name}", tensor.to(predictor.fitted["center"].device))
 
     def _features(self, predictor: NetworkPredictor) -> str:
         """Place of the penultimate features."""
@@ -115,5 +115,5 @@ def scaled(tau: Tensor) -> Tensor:
 @contextmanager
 def fixed(network: nn.Module, tau: float) -> Iterator[None]:
     """Ask the network for the `tau`-quantile of every row for as long as the context lasts."""
-    with conditioned(network, scaled(torch.full((1, 1), tau, device=next(network.parameters()).device))):
+    with conditioned(network, scaled(torch.full((1, 1), tau, device=placement(network)[0]))):
         yield

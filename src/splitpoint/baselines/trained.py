@@ -62,8 +62,11 @@ class NetworkPredictor(Predictor[Prediction]):
     def answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
         """The canonical answer before any temperature, and a tensor in the shape of the output."""
         runs = self.method._runs(self, args, kwargs)
-        parts = torch.stack([self.method._parts(self.blueprint.canonical(run), self.blueprint) for run in runs.outputs])
-        return self.method._answer(self, parts, runs.score), self.blueprint.like(runs.outputs[0])
+        width = self.method._width
+        found = [self.blueprint.canonical(run, width) for run in runs.outputs]
+        parts = torch.stack([self.method._parts(own, self.blueprint) for own in found])
+        like = self.blueprint.like(runs.outputs[0], len(found[0]), width)
+        return self.method._answer(self, parts, runs.score), like
 
     def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
         """A mean and variances (N, D, ...) of standard targets in the units of the targets."""
@@ -100,13 +103,18 @@ class NetworkBaseline(Baseline):
     """Numbers that the network gives for every output of a regression task."""
 
     @property
+    def _width(self) -> int:
+        """Numbers that the network gives for every output of the plain one."""
+        return self.width if self.task == "regression" else 1
+
+    @property
     def _members(self) -> int:
         """Networks of one fit."""
         return 1
 
     def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
         """The fresh network as this method trains it."""
-        return widen(network, blueprint.last, self.width) if self.task == "regression" and self.width > 1 else network
+        return widen(network, blueprint.last, self._width) if self._width > 1 else network
 
     @abstractmethod
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:
@@ -122,7 +130,7 @@ class NetworkBaseline(Baseline):
 
     def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
         """See `plan.Step`."""
-        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1))
+        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
         return self._loss(self._parts(raw, blueprint), target, part)
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
@@ -166,7 +174,7 @@ class NetworkBaseline(Baseline):
             method._finish(predictor, data[i], progress)
             if method.temperature and calibration:
                 rows = _calibration_logits(predictor, plan, calibration[i], progress)
-                predictor.fitted.register_buffer("temperature", fit_temperature(*rows, method.temperature).to(device))
+                predictor.fitted.add("temperature", fit_temperature(*rows, method.temperature).to(device))
             predictors.append(predictor)
         return predictors
 
