@@ -36,9 +36,10 @@ def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | f
 class EvidentialQuantile(NetworkBaseline):
     """One Normal-Inverse-Gamma prior for every quantile: both bounds of each level, and the median as the mean.
 
-    The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha)``. Aleatoric and epistemic
-    parts are the means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. Quantiles that
-    cross are put in order.
+    The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha + 1 / beta)``; the last term
+    keeps beta, and with it the shift theta z, from standing in for the quantile. Aleatoric and epistemic parts are the
+    means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. Quantiles that cross are put in
+    order.
 
     Attributes:
         regulariser: weight of the evidence regulariser.
@@ -67,7 +68,8 @@ class EvidentialQuantile(NetworkBaseline):
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
         prior, target = self._priors(raw), target.unsqueeze(1)
         quantiles = raw.new_tensor(central_quantiles(self.levels)).reshape(-1, *[1] * (raw.dim() - 2))
-        penalty = pinball_errors(target - prior.gamma, quantiles) * (2 * prior.nu + prior.alpha)
+        evidence = 2 * prior.nu + prior.alpha + 1 / prior.beta
+        penalty = pinball_errors(target - prior.gamma, quantiles) * evidence
         return (quantile_nll(prior, target, quantiles) + self.regulariser * penalty).mean(1)
 
     def _priors(self, raw: Tensor) -> NormalInverseGamma:

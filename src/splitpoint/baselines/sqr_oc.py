@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from splitpoint.hooks import INPUT
 from splitpoint.losses import pinball_errors
 from splitpoint.recording import record
 from splitpoint.stacking import Stack
-from splitpoint.surgery import conditioned, with_condition
+from splitpoint.surgery import conditioned, widen, with_condition
 
 MEDIAN = 0.5
 
@@ -36,6 +36,8 @@ class SqrOc(NetworkBaseline):
     Certificates on the penultimate features at the median give the epistemic score; see `OrthonormalCertificates`.
 
     Attributes:
+        tau: "input" as above, or "outputs" for a network with one output for each quantile that is asked for, in place
+            of the further input: the form that Zhao & Chen compare with.
         certificates: most certificates k; there are no more than features.
         penalty: weight of the orthonormality.
     """
@@ -49,31 +51,43 @@ class SqrOc(NetworkBaseline):
         reference="Tagasovska & Lopez-Paz 2019",
     )
 
+    tau: Literal["input", "outputs"] = "input"
     certificates: int = 100
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.tau not in ("input", "outputs"):
+            raise SettingsError(f"Expected tau to be 'input' or 'outputs', but got {self.tau!r}.")
         if self.certificates < 1 or not 0 < self.penalty < float("inf"):
             raise SettingsError(
                 f"Expected certificates >= 1 and penalty > 0, but got {self.certificates} and {self.penalty}."
             )
 
+    @property
+    def _width(self) -> int:
+        return len(central_quantiles(self.levels)) if self.tau == "outputs" else 1
+
     def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+        if self.tau == "outputs":
+            return widen(network, blueprint.last, self._width)
         return with_condition(network, blueprint.layers[0])
 
     def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
         assert batch.target is not None
+        if self.tau == "outputs":
+            return super()._step(stack, blueprint, batch, target, part)
         tau = torch.rand(*batch.target.shape[:2], 1, device=target.device, dtype=torch.float32)
         with stack.conditioned(scaled(tau)):
             raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
         quantile = self._parts(raw, blueprint)
         levels = tau.reshape(-1, *[1] * (quantile.dim() - 1)).expand_as(quantile)
-        return self._loss(torch.cat([quantile, levels], 1), target, part)
+        return pinball_errors(target.unsqueeze(1) - quantile, levels).squeeze(1)
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
-        """Pinball loss for raw (R, 2, D, ...): predicted quantile, and its level."""
-        return pinball_errors(target - raw[:, 0], raw[:, 1])
+        """Mean pinball loss of the `central_quantiles` raw (R, Q, D, ...)."""
+        quantiles = raw.new_tensor(central_quantiles(self.levels)).reshape(-1, *[1] * (raw.dim() - 2))
+        return pinball_errors(target.unsqueeze(1) - raw, quantiles).mean(1)
 
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         network, source = predictor.networks[0], replace(self._source(), layer=self._features(predictor))
@@ -91,7 +105,7 @@ class SqrOc(NetworkBaseline):
         fitted = [predictor.fitted[f"oc_{name}"] for name in ("center", "spread", "certificates")]
         tap = Tap(network, (self._features(predictor),), None, "penultimate", self.output_key)
         outputs, score = [], None
-        for tau in central_quantiles(self.levels):
+        for tau in central_quantiles(self.levels) if self.tau == "input" else [MEDIAN]:
             with fixed(network, tau):
                 output, found = tap(*args, **kwargs)
             outputs.append(output)
@@ -103,7 +117,8 @@ class SqrOc(NetworkBaseline):
 
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:
         assert score is not None
-        quantiles = torch.stack([predictor.in_units(run[:, 0])[0] for run in runs])
+        raw = torch.cat(list(runs), 1)
+        quantiles = torch.stack([predictor.in_units(values)[0] for values in raw.unbind(1)])
         return quantile_answer(quantiles, self.levels, score.expand_as(quantiles[0]))
 
 

@@ -37,7 +37,10 @@ the training rows that do not serve calibration."""
 
 UCI_METHODS = tuple(method for methods in FAMILIES.values() for method in methods)
 
-AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {"evidential_regression": {"regulariser": 0.0}}
+AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
+    "evidential_regression": {"regulariser": 0.0},
+    "sqr_oc": {"tau": "outputs"},
+}
 """Settings that the published code uses in place of the published ones."""
 
 
