@@ -90,7 +90,7 @@ class ListedStack(Stack):
 
 
 class StackedLinear(nn.Module):
-    """E linear layers: (E, B, inputs) -> (E, B, outputs) by one batched product."""
+    """E linear layers: (E, B, ..., inputs) -> (E, B, ..., outputs) by one batched product."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -100,7 +100,10 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+        rows = x.flatten(1, -2)
+        output = torch.bmm(rows, self.weight) if self.bias is None else torch.baddbmm(self.bias, rows, self.weight)
+        found: Tensor = output.unflatten(1, x.shape[1:-1])
+        return found
 
     def unstack(self, number: int, layer: nn.Linear) -> None:
         """Copy the weights of member `number` into `layer`."""
@@ -110,7 +113,7 @@ class StackedLinear(nn.Module):
 
 
 class BatchedStack(Stack):
-    """A stack of networks (B, inputs) -> (B, outputs) made of linear layers and pointwise functions."""
+    """A stack of networks (B, ..., inputs) -> (B, ..., outputs) made of linear layers and pointwise functions."""
 
     def __init__(self, networks: Sequence[nn.Module], graph: fx.GraphModule) -> None:
         super().__init__()
@@ -155,6 +158,9 @@ def _pointwise_graph(network: nn.Module) -> fx.GraphModule | None:
     leaves = [module for module in network.modules() if next(module.children(), None) is None]
     if not all(type(leaf) is nn.Linear or isinstance(leaf, POINTWISE_MODULES) for leaf in leaves):
         return None
+    weights = [parameter for leaf in leaves for parameter in leaf.parameters()]
+    if len({id(weight) for weight in weights}) < len(weights) or not all(weight.requires_grad for weight in weights):
+        return None  # tied or frozen weights, which copies in a stack would not be
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return None
     traced = copy.deepcopy(network)
@@ -170,4 +176,6 @@ def _is_pointwise(node: fx.Node) -> bool:
         return node.target in POINTWISE_FUNCTIONS
     if node.op == "call_method":
         return node.target in POINTWISE_METHODS
-    return node.op in ("placeholder", "call_module", "output")
+    if node.op == "output":
+        return isinstance(node.args[0], fx.Node)
+    return node.op in ("placeholder", "call_module")
