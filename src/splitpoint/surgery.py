@@ -20,7 +20,8 @@ Factory = Callable[[], nn.Module]
 def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
     """A function that builds untrained networks: the given one, or fresh copies of the given network.
 
-    A copy of a network is initialised anew by every layer's own ``reset_parameters``.
+    A copy of a network is initialised anew by every layer's own ``reset_parameters``, and all of it is to be trained,
+    even where the given network is frozen.
     """
     if isinstance(model_or_factory, nn.Module):
         template = model_or_factory
@@ -43,7 +44,7 @@ def _initialised(network: nn.Module) -> nn.Module:
                 f"Expected layers with reset_parameters to train fresh copies of the network, but '{name}' "
                 f"({type(module).__name__}) has none; pass a function that builds the network instead."
             )
-    return network
+    return network.requires_grad_()
 
 
 def build(factory: Factory, seed: int) -> nn.Module:
@@ -121,7 +122,11 @@ class MaskDropout(nn.Dropout):
         if self.generator is None:
             return super().forward(x)
         mask = torch.rand(x.shape[1:], generator=self.generator, dtype=torch.float32) >= self.p
-        return x * mask.to(x.device, x.dtype) / (1 - self.p)
+        return x * self._scaled(mask).to(x.device, x.dtype)
+
+    def _scaled(self, mask: Tensor) -> Tensor:
+        """A mask that keeps the mean; nothing is left at rate 1."""
+        return mask / (1 - self.p) if self.p < 1 else mask
 
 
 class ChannelMaskDropout(MaskDropout):
@@ -133,7 +138,7 @@ class ChannelMaskDropout(MaskDropout):
             dropped: Tensor = torch.feature_dropout(x, self.p, self.training)
             return dropped
         mask = torch.rand(x.shape[1], generator=self.generator, dtype=torch.float32) >= self.p
-        return x * mask.reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype) / (1 - self.p)
+        return x * self._scaled(mask).reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype)
 
 
 def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.Module:
@@ -182,7 +187,7 @@ class Conditioned(nn.Module):
         """Output of the layer for `x` with the condition (..., 1) of every row."""
         assert self.condition is not None
         output: Tensor = self.layer(x)
-        shift: Tensor = self.shift(self.condition)
+        shift: Tensor = self.shift(self.condition.to(x))
         if self.linear:
             between = [1] * (output.dim() - shift.dim())
             return output + shift.reshape(*shift.shape[:-1], *between, shift.shape[-1])
@@ -219,7 +224,9 @@ class SpectralBound(nn.Module):
         super().__init__()
         self.bound = bound
         matrix = weight.detach().flatten(1)
-        self.register_buffer("direction", nn.functional.normalize(torch.linalg.svd(matrix).U[:, 0], dim=0))
+        self.register_buffer(
+            "direction", nn.functional.normalize(torch.linalg.svd(matrix, full_matrices=False).U[:, 0], dim=0)
+        )
 
     def forward(self, weight: Tensor) -> Tensor:
         """The bounded weight."""
@@ -228,7 +235,7 @@ class SpectralBound(nn.Module):
             right = nn.functional.normalize(matrix.T @ self.direction, dim=0)
             if self.training:
                 self.direction.copy_(nn.functional.normalize(matrix @ right, dim=0))
-        norm = self.direction @ matrix @ right
+        norm = self.direction.clone() @ matrix @ right  # a copy, since the next call moves the direction on
         return weight * (self.bound / norm.clamp(min=self.bound))
 
 
