@@ -96,8 +96,7 @@ class Laplace(PostHocBaseline):
 
     def _full(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Roots of the posterior covariance's diagonal blocks, one for each logit."""
-        features = _with_bias(table.column("features").double(), layer)
-        curvature = _curvature(table, layer)
+        features, probs = _with_bias(table.column("features").double(), layer), _probs(table, layer)
         classes, width = layer.out_features, features.shape[1]
         if classes * width > LARGEST_FULL:
             raise SettingsError(
@@ -105,7 +104,7 @@ class Laplace(PostHocBaseline):
                 f"{classes * width}; use hessian='kron'."
             )
         blocks = [
-            torch.cat([features.T @ (curvature[:, k, j, None] * features) for j in range(classes)], 1)
+            torch.cat([features.T @ (_curvature(probs, k, j)[:, None] * features) for j in range(classes)], 1)
             for k in range(classes)
         ]
         values, axes = _axes(torch.cat(blocks))
@@ -116,9 +115,9 @@ class Laplace(PostHocBaseline):
 
     def _kron(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Axes and eigenvalues of the two factors, and of the biases' own block."""
-        features, curvature = table.column("features").double(), _curvature(table, layer)
+        features, probs = table.column("features").double(), _probs(table, layer)
         values_in, axes_in = _axes(features.T @ features)
-        values_out, axes_out = _axes(curvature.mean(0))
+        values_out, axes_out = _axes(torch.diag(probs.mean(0)) - probs.T @ probs / len(probs))
         joint = values_in[:, None] * values_out
         bias = len(features) * values_out if layer.bias is not None else joint.new_zeros(0)
 
@@ -219,12 +218,18 @@ def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp(min=0), axes
 
 
-def _curvature(table: Table, layer: nn.Linear) -> Tensor:
-    """Curvature of the log loss in the layer's outputs, ``diag(p) - p p^T`` (n, K, K); ``p (1 - p)`` for one logit."""
+def _probs(table: Table, layer: nn.Linear) -> Tensor:
+    """Probabilities (n, K) of the layer's outputs; (n, 1) of the second class for one logit.
+
+    The log loss has curvature ``diag(p) - p p^T`` in the outputs, which is ``p (1 - p)`` for one logit.
+    """
     probs = table.column("logits").double().softmax(1)
-    if layer.out_features == 1:
-        return (probs[:, 0] * probs[:, 1])[:, None, None]
-    return torch.diag_embed(probs) - probs[:, :, None] * probs[:, None, :]
+    return probs[:, 1:] if layer.out_features == 1 else probs
+
+
+def _curvature(probs: Tensor, k: int, j: int) -> Tensor:
+    """Entry (k, j) of every row's curvature (n,)."""
+    return probs[:, k] * (float(k == j) - probs[:, j])
 
 
 def _kron_variance(rows: Tensor, fitted: Fitted) -> Tensor:
