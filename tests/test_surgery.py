@@ -18,6 +18,7 @@ from splitpoint.surgery import (
     factory_of,
     sampling,
     seeded,
+    settle_spectral_norm,
     weight_layers,
     widen,
     with_condition,
@@ -260,6 +261,9 @@ def test_the_bound_holds_after_training():
     for layer in (network.eval()[1], network[4]):
         assert spectral(layer.parametrizations.weight.original) > 1.2  # the bound did something
         assert spectral(layer.weight) == pytest.approx(0.8, rel=0.02)
+    settle_spectral_norm(network)
+    for layer in (network[1], network[4]):
+        assert spectral(layer.weight) == pytest.approx(0.8, rel=1e-5)
 
 
 def test_a_bounded_layer_may_run_twice_in_one_step():

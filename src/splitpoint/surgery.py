@@ -223,10 +223,13 @@ class SpectralBound(nn.Module):
     def __init__(self, weight: Tensor, bound: float) -> None:
         super().__init__()
         self.bound = bound
-        matrix = weight.detach().flatten(1)
-        self.register_buffer(
-            "direction", nn.functional.normalize(torch.linalg.svd(matrix, full_matrices=False).U[:, 0], dim=0)
-        )
+        self.register_buffer("direction", torch.zeros_like(weight.detach().flatten(1)[:, 0]))
+        self.settle(weight)
+
+    @torch.no_grad()
+    def settle(self, weight: Tensor) -> None:
+        """Find the direction of the largest singular value exactly."""
+        self.direction.copy_(torch.linalg.svd(weight.flatten(1), full_matrices=False).U[:, 0])
 
     def forward(self, weight: Tensor) -> Tensor:
         """The bounded weight."""
@@ -246,3 +249,12 @@ def with_spectral_norm(network: nn.Module, places: Sequence[str], bound: float) 
         assert isinstance(layer.weight, Tensor)
         nn.utils.parametrize.register_parametrization(layer, "weight", SpectralBound(layer.weight, bound))
     return network
+
+
+def settle_spectral_norm(network: nn.Module) -> None:
+    """Make the bounds of a trained network exact: training follows norms step by step and may lag behind."""
+    for module in network.modules():
+        if isinstance(module, nn.utils.parametrize.ParametrizationList):
+            for bound in module:
+                if isinstance(bound, SpectralBound):
+                    bound.settle(module.original)

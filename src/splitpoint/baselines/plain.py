@@ -15,7 +15,7 @@ from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data
 from splitpoint.errors import SettingsError
 from splitpoint.stacking import Stack
-from splitpoint.surgery import Factory, with_spectral_norm
+from splitpoint.surgery import Factory, settle_spectral_norm, with_spectral_norm
 
 
 def train_network(
@@ -82,6 +82,8 @@ def train_plain(
         return F.cross_entropy(plan.method._logits(raw), target, reduction="none")
 
     networks = [own for (own,) in plan.train(factories, data, seeds, change, step, progress=progress)]
+    for network in networks:
+        settle_spectral_norm(network)
     if plan.method.task == "regression" and plan.blueprint.direct:
         for network, target in zip(networks, plan.targets, strict=True):
             _fold(network.get_submodule(plan.blueprint.last), target["center"], target["spread"])
