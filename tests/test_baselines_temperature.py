@@ -8,7 +8,7 @@ import torch
 from scipy import optimize, special
 from torch import nn
 
-from splitpoint.baselines import DeepEnsemble, Ddu, OrthonormalCertificates, Softmax
+from splitpoint.baselines import Ddu, DeepEnsemble, OrthonormalCertificates, Softmax
 from splitpoint.baselines.answers import softmax_answer
 from splitpoint.baselines.temperature import fit_temperature, tempered
 
