@@ -91,7 +91,7 @@ class Plan(Generic[M]):
     ) -> list[list[nn.Module]]:
         """Train `members` networks for every data set, all as one stack; returns them for each data set."""
         networks = [
-            change(build(factory_of(own), number), self.blueprint)
+            self._fresh(factory_of(own), change, number)
             for own, seed in zip(models_or_factories, seeds, strict=True)
             for number in fit_seeds(seed, members)
         ]
@@ -106,6 +106,10 @@ class Plan(Generic[M]):
             progress=progress,
         )
         return [trained[i * members : (i + 1) * members] for i in range(len(data))]
+
+    def _fresh(self, factory: Factory, change: Change, seed: int) -> nn.Module:
+        """A changed network; `seed` decides the initial weights of what the change adds, too."""
+        return build(lambda: change(factory(), self.blueprint), seed)
 
     def _loss(self, step: Step, targets: Sequence[Mapping[str, Tensor]]) -> StepLoss:
         """Mean loss (E,) of every member over the targets that are there."""
