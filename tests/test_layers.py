@@ -33,6 +33,7 @@ ORDER = [
     {"inspection", "attacks", "metrics", "datasets"},
     {"evaluation", "baselines"},
     {"storage"},
+    {"bench"},
     {"demo"},
     {"cli"},
 ]

@@ -81,7 +81,7 @@ def train_stack(
     loss: StepLoss,
     settings: NetworkTraining,
     *,
-    seed: int,
+    seeds: Sequence[int],
     output_key: str | int | None = None,
     label: str = "training",
     progress: bool = True,
@@ -93,14 +93,14 @@ def train_stack(
         data: for every network.
         loss: see `StepLoss`.
         settings: of the optimiser.
-        seed: of the order of rows and of everything random inside the networks.
+        seeds: for every network that of its order of the rows; the first also of what is random inside the networks.
         output_key: which entry of a network's output is the prediction.
         label: of the progress bar.
         progress: whether to show it.
     """
-    with torch.inference_mode(False), torch.enable_grad(), seeded(seed):
+    with torch.inference_mode(False), torch.enable_grad(), seeded(seeds[0]):
         stack = Stack.of(networks, output_key).train()
-        feed = feed_of(data, settings.batch_size, networks[0], seed)
+        feed = feed_of(data, settings.batch_size, networks[0], seeds)
         optimiser = settings.over(stack.parameters())
         total = settings.passes(feed.steps)
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
@@ -145,14 +145,14 @@ class Feed(ABC):
         """One pass over every member's data."""
 
 
-def feed_of(data: Sequence[Data], batch_size: int, network: nn.Module, seed: int) -> Feed:
+def feed_of(data: Sequence[Data], batch_size: int, network: nn.Module, seeds: Sequence[int]) -> Feed:
     """Batches for a stack whose members have these data, one entry for each, which may be the same."""
     distinct = list({id(part): part for part in data}.values())
     arrays = [columns for columns in map(_columns, distinct) if columns is not None]
     if len(arrays) == len(distinct):
         owners = [next(i for i, part in enumerate(distinct) if part is own) for own in data]
-        return ArrayFeed.of(arrays, owners, batch_size, network, seed)
-    return StreamFeed.of(data, batch_size, network, seed)
+        return ArrayFeed.of(arrays, owners, batch_size, network, seeds)
+    return StreamFeed.of(data, batch_size, network, seeds)
 
 
 def _columns(data: Data) -> dict[Any, Any] | None:
@@ -173,7 +173,11 @@ class ArrayFeed(Feed):
 
     @staticmethod
     def of(
-        arrays: Sequence[dict[Any, Any]], owners: Sequence[int], batch_size: int, network: nn.Module, seed: int
+        arrays: Sequence[dict[Any, Any]],
+        owners: Sequence[int],
+        batch_size: int,
+        network: nn.Module,
+        seeds: Sequence[int],
     ) -> ArrayFeed:
         """Join the arrays of all data sets and remember which rows belong to which member."""
         dtype = placement(network)[1]
@@ -184,7 +188,7 @@ class ArrayFeed(Feed):
         starts = [sum(counts[:i]) for i in range(len(counts))]
         places = [torch.arange(starts[owner], starts[owner] + counts[owner]) for owner in owners]
         size = min(batch_size, min(counts))
-        generators = [torch.Generator().manual_seed(seed + number) for number in range(len(owners))]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         return ArrayFeed(-(-max(counts) // size), columns, places, size, network, generators)
 
     def epoch(self) -> Iterator[Batch]:
@@ -223,13 +227,13 @@ class StreamFeed(Feed):
     smallest: int
 
     @staticmethod
-    def of(data: Sequence[Data], batch_size: int, network: nn.Module, seed: int) -> StreamFeed:
+    def of(data: Sequence[Data], batch_size: int, network: nn.Module, seeds: Sequence[int]) -> StreamFeed:
         """Wrap data sets in shuffling loaders and count the steps of a pass."""
         if any(isinstance(part, Iterator) for part in data):
             raise DataError(
                 "Expected data that can be read once per epoch, but got an iterator; pass a DataLoader or a list."
             )
-        sources = [_loader(part, batch_size, seed + number) for number, part in enumerate(data)]
+        sources = [_loader(part, batch_size, seed) for part, seed in zip(data, seeds, strict=True)]
         sizes = [_rows(batch) for batch in labelled(sources[0], batch_size)]
         if not sizes:
             raise DataError("Expected data to train on, but got no batch; pass at least two rows.")

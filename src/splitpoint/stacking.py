@@ -148,11 +148,11 @@ class BatchedStack(Stack):
 
 
 class LayerTracer(fx.Tracer):
-    """Tracer that keeps a conditioned layer whole, since its condition is set from outside."""
+    """Tracer that keeps conditioned layers and dropout whole, since their state is set from outside."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether the module is kept as one call."""
-        return isinstance(m, Conditioned) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, Conditioned | nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _pointwise_graph(network: nn.Module) -> fx.GraphModule | None:
@@ -160,6 +160,9 @@ def _pointwise_graph(network: nn.Module) -> fx.GraphModule | None:
     leaves = [module for module in network.modules() if next(module.children(), None) is None]
     if not all(type(leaf) is nn.Linear or isinstance(leaf, POINTWISE_MODULES) for leaf in leaves):
         return None
+    weights = [parameter for leaf in leaves for parameter in leaf.parameters()]
+    if len({id(weight) for weight in weights}) < len(weights) or not all(weight.requires_grad for weight in weights):
+        return None  # tied or frozen weights, which copies in a stack would not be
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return None
     traced = copy.deepcopy(network)
@@ -175,4 +178,6 @@ def _is_pointwise(node: fx.Node) -> bool:
         return node.target in POINTWISE_FUNCTIONS
     if node.op == "call_method":
         return node.target in POINTWISE_METHODS
-    return node.op in ("placeholder", "call_module", "output")
+    if node.op == "output":
+        return isinstance(node.args[0], fx.Node)
+    return node.op in ("placeholder", "call_module")

@@ -20,7 +20,8 @@ Factory = Callable[[], nn.Module]
 def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
     """A function that builds untrained networks: the given one, or fresh copies of the given network.
 
-    A copy of a network is initialised anew by every layer's own ``reset_parameters``.
+    A copy of a network is initialised anew by every layer's own ``reset_parameters``, and all of it is to be trained,
+    even where the given network is frozen.
     """
     if isinstance(model_or_factory, nn.Module):
         template = model_or_factory
@@ -43,7 +44,7 @@ def _initialised(network: nn.Module) -> nn.Module:
                 f"Expected layers with reset_parameters to train fresh copies of the network, but '{name}' "
                 f"({type(module).__name__}) has none; pass a function that builds the network instead."
             )
-    return network
+    return network.requires_grad_()
 
 
 def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] | None = None) -> nn.Module:
@@ -127,7 +128,11 @@ class MaskDropout(nn.Dropout):
         if self.generator is None:
             return super().forward(x)
         mask = torch.rand(x.shape[1:], generator=self.generator, dtype=torch.float32) >= self.p
-        return x * mask.to(x.device, x.dtype) / (1 - self.p)
+        return x * self._scaled(mask).to(x.device, x.dtype)
+
+    def _scaled(self, mask: Tensor) -> Tensor:
+        """A mask that keeps the mean; nothing is left at rate 1."""
+        return mask / (1 - self.p) if self.p < 1 else mask
 
 
 class ChannelMaskDropout(MaskDropout):
@@ -139,7 +144,7 @@ class ChannelMaskDropout(MaskDropout):
             dropped: Tensor = torch.feature_dropout(x, self.p, self.training)
             return dropped
         mask = torch.rand(x.shape[1], generator=self.generator, dtype=torch.float32) >= self.p
-        return x * mask.reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype) / (1 - self.p)
+        return x * self._scaled(mask).reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype)
 
 
 def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.Module:
@@ -241,8 +246,13 @@ class SpectralBound(nn.Module):
     def __init__(self, weight: Tensor, bound: float) -> None:
         super().__init__()
         self.bound = bound
-        matrix = weight.detach().flatten(1)
-        self.register_buffer("direction", nn.functional.normalize(torch.linalg.svd(matrix).U[:, 0], dim=0))
+        self.register_buffer("direction", torch.zeros_like(weight.detach().flatten(1)[:, 0]))
+        self.settle(weight)
+
+    @torch.no_grad()
+    def settle(self, weight: Tensor) -> None:
+        """Find the direction of the largest singular value exactly."""
+        self.direction.copy_(torch.linalg.svd(weight.flatten(1), full_matrices=False).U[:, 0])
 
     def forward(self, weight: Tensor) -> Tensor:
         """The bounded weight."""
@@ -251,7 +261,7 @@ class SpectralBound(nn.Module):
             right = nn.functional.normalize(matrix.T @ self.direction, dim=0)
             if self.training:
                 self.direction.copy_(nn.functional.normalize(matrix @ right, dim=0))
-        norm = self.direction @ matrix @ right
+        norm = self.direction.clone() @ matrix @ right  # a copy, since the next call moves the direction on
         return weight * (self.bound / norm.clamp(min=self.bound))
 
 
@@ -262,3 +272,12 @@ def with_spectral_norm(network: nn.Module, places: Sequence[str], bound: float) 
         assert isinstance(layer.weight, Tensor)
         nn.utils.parametrize.register_parametrization(layer, "weight", SpectralBound(layer.weight, bound))
     return network
+
+
+def settle_spectral_norm(network: nn.Module) -> None:
+    """Make the bounds of a trained network exact: training follows norms step by step and may lag behind."""
+    for module in network.modules():
+        if isinstance(module, nn.utils.parametrize.ParametrizationList):
+            for bound in module:
+                if isinstance(bound, SpectralBound):
+                    bound.settle(module.original)

@@ -57,13 +57,24 @@ class RegressionAnswer:
 
 @dataclass(frozen=True)
 class ClassAnswer:
-    """Canonical fields of a `ClassificationPrediction`; scores (N,) or (N, P) have no class axis."""
+    """Canonical fields of a `ClassificationPrediction`; scores (N,) or (N, P) have no class axis.
+
+    `logits` are those whose softmax `probs` are, where there are any: they tell apart what rounding makes 0 and 1.
+    """
 
     probs: Tensor
     base_probs: Tensor
     epistemic: Tensor
     total: Tensor
     sets: Tensor | None = None
+    logits: Tensor | None = None
+
+    @property
+    def scaled(self) -> Tensor:
+        """Logits of the probabilities, their logarithms where there are no others."""
+        if self.logits is not None:
+            return self.logits
+        return self.probs.clamp(min=torch.finfo(self.probs.dtype).tiny).log()
 
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
@@ -148,7 +159,7 @@ def softmax_answer(logits: Tensor, base_logits: Tensor | None = None) -> ClassAn
     """Softmax of `logits`: the probability that the top class is wrong, and the entropy, as the two scores."""
     probs = logits.softmax(1)
     base = probs if base_logits is None else base_logits.softmax(1)
-    return ClassAnswer(probs, base, epistemic=1 - probs.amax(1), total=entropy(probs, 1))
+    return ClassAnswer(probs, base, epistemic=1 - probs.amax(1), total=entropy(probs, 1), logits=logits)
 
 
 def mixture_answer(members: Tensor) -> ClassAnswer:

@@ -36,10 +36,10 @@ def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | f
 class EvidentialQuantile(NetworkBaseline):
     """One Normal-Inverse-Gamma prior for every quantile: both bounds of each level, and the median as the mean.
 
-    The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha + 1 / beta)``; the last term
-    keeps beta, and with it the shift theta z, from standing in for the quantile. Aleatoric and epistemic parts are the
-    means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. Quantiles that cross are put in
-    order.
+    The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha + 1 / beta)``; its last
+    term keeps beta, and with it the shift theta z, from standing in for the quantile. Aleatoric and epistemic parts are the
+    means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. The first has the
+    unit of the target, as the scale of an asymmetric Laplace law has. Quantiles that cross are put in order.
 
     Attributes:
         regulariser: weight of the evidence regulariser.
@@ -78,7 +78,7 @@ class EvidentialQuantile(NetworkBaseline):
 
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
         prior = self._priors(runs[0])
-        parts = zip(*(values.unbind(1) for values in (prior.gamma, prior.aleatoric, prior.epistemic)), strict=True)
-        in_units = zip(*(predictor.in_units(*part) for part in parts), strict=True)
-        quantiles, aleatoric, epistemic = (torch.stack(values) for values in in_units)
-        return quantile_answer(quantiles, self.levels, epistemic.mean(0), aleatoric.mean(0))
+        quantiles = torch.stack([predictor.in_units(gamma)[0] for gamma in prior.gamma.unbind(1)])
+        _, epistemic = predictor.in_units(prior.gamma[:, 0], prior.epistemic.mean(1))
+        spread = predictor.fitted["spread"].reshape(-1, *[1] * (epistemic.dim() - 2))
+        return quantile_answer(quantiles, self.levels, epistemic, spread * prior.aleatoric.mean(1))

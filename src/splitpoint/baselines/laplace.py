@@ -83,6 +83,7 @@ class Laplace(PostHocBaseline):
     def _regression(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Root of the posterior covariance and noise variance of every output."""
         features, residual = _with_bias(table.column("features").double(), layer), table.column("residual").double()
+        _check_last(features, table.column("output").double(), layer)
         roots, noises = [], []
         for number, own in enumerate(residual.T):
             seen = ~own.isnan()
@@ -97,16 +98,15 @@ class Laplace(PostHocBaseline):
 
     def _full(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Roots of the posterior covariance's diagonal blocks, one for each logit."""
-        features = _with_bias(table.column("features").double(), layer)
+        features, probs = _with_bias(table.column("features").double(), layer), _probs(table, layer)
         classes, width = layer.out_features, features.shape[1]
         if classes * width > LARGEST_FULL:
             raise SettingsError(
                 f"Expected at most {LARGEST_FULL} weights for hessian='full', but the last layer has "
                 f"{classes * width}; use hessian='kron'."
             )
-        probs = _probs(table)
         blocks = [
-            torch.cat([features.T @ (_curvature(probs, layer, k, j)[:, None] * features) for j in range(classes)], 1)
+            torch.cat([features.T @ (_curvature(probs, k, j)[:, None] * features) for j in range(classes)], 1)
             for k in range(classes)
         ]
         values, axes = _axes(torch.cat(blocks))
@@ -117,9 +117,9 @@ class Laplace(PostHocBaseline):
 
     def _kron(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Axes and eigenvalues of the two factors, and of the biases' own block."""
-        features = table.column("features").double()
+        features, probs = table.column("features").double(), _probs(table, layer)
         values_in, axes_in = _axes(features.T @ features)
-        values_out, axes_out = _axes(_mean_curvature(_probs(table), layer))
+        values_out, axes_out = _axes(torch.diag(probs.mean(0)) - probs.T @ probs / len(probs))
         joint = values_in[:, None] * values_out
         bias = len(features) * values_out if layer.bias is not None else joint.new_zeros(0)
 
@@ -190,6 +190,20 @@ def _last_linear(rows: Recording) -> nn.Linear:
     return layer
 
 
+def _check_last(features: Tensor, output: Tensor, layer: nn.Linear) -> None:
+    """Refuse a model that changes the last layer's output: its variance would be that of another quantity."""
+    weight = layer.weight.detach().cpu().double()
+    weight = weight if layer.bias is None else torch.cat([weight, layer.bias.detach().cpu().double()[:, None]], 1)
+    expected = features @ weight.T
+    if expected.shape != output.shape or not torch.allclose(
+        expected, output, rtol=1e-2, atol=1e-2 * float(output.std())
+    ):
+        raise SettingsError(
+            "Expected a model whose output is that of its last Linear layer, but something after it changes the "
+            "numbers; leave it out, or use another method."
+        )
+
+
 def _squared_norm(layer: nn.Linear, output: int) -> float:
     """Squared norm of the weights and the bias of one output."""
     bias = 0.0 if layer.bias is None else float(layer.bias.detach()[output].double().square())
@@ -224,22 +238,18 @@ def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp(min=0), axes
 
 
-def _probs(table: Table) -> Tensor:
-    return table.column("logits").double().softmax(1)
+def _probs(table: Table, layer: nn.Linear) -> Tensor:
+    """Probabilities (n, K) of the layer's outputs; (n, 1) of the second class for one logit.
+
+    The log loss has curvature ``diag(p) - p p^T`` in the outputs, which is ``p (1 - p)`` for one logit.
+    """
+    probs = table.column("logits").double().softmax(1)
+    return probs[:, 1:] if layer.out_features == 1 else probs
 
 
-def _curvature(probs: Tensor, layer: nn.Linear, k: int, j: int) -> Tensor:
-    """Entry (k, j) of the log loss's curvature in the layer's outputs, ``diag(p) - p p^T``, for every row (n,)."""
-    if layer.out_features == 1:
-        return probs[:, 0] * probs[:, 1]
-    return (probs[:, k] if k == j else 0) - probs[:, k] * probs[:, j]
-
-
-def _mean_curvature(probs: Tensor, layer: nn.Linear) -> Tensor:
-    """Mean (K, K) over the rows of ``diag(p) - p p^T``; ``p (1 - p)`` for one logit."""
-    if layer.out_features == 1:
-        return (probs[:, 0] * probs[:, 1]).mean().reshape(1, 1)
-    return torch.diag(probs.mean(0)) - probs.T @ probs / len(probs)
+def _curvature(probs: Tensor, k: int, j: int) -> Tensor:
+    """Entry (k, j) of every row's curvature (n,)."""
+    return probs[:, k] * (float(k == j) - probs[:, j])
 
 
 def _kron_variance(rows: Tensor, fitted: Fitted) -> Tensor:

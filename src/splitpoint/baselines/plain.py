@@ -15,7 +15,7 @@ from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data
 from splitpoint.errors import SettingsError
 from splitpoint.stacking import Stack
-from splitpoint.surgery import Factory, with_spectral_norm
+from splitpoint.surgery import Factory, build, settle_spectral_norm, with_spectral_norm
 
 
 def train_network(
@@ -69,6 +69,9 @@ def train_plain(
         progress: whether to show progress bars.
     """
     plan = Plan.of(settings, factories[0], data, seeds[0], progress)
+    folds = plan.method.task == "regression" and plan.blueprint.direct
+    if folds:
+        _check_bias(build(factories[0], seeds[0]).get_submodule(plan.blueprint.last), plan.blueprint.outputs)
 
     def change(network: nn.Module, blueprint: Blueprint) -> nn.Module:
         if spectral_bound is None:
@@ -82,20 +85,28 @@ def train_plain(
         return F.cross_entropy(plan.method._logits(raw), target, reduction="none")
 
     networks = [own for (own,) in plan.train(factories, data, seeds, change, step, progress=progress)]
-    if plan.method.task == "regression" and plan.blueprint.direct:
+    for network in networks:
+        settle_spectral_norm(network)
+    if folds:
         for network, target in zip(networks, plan.targets, strict=True):
             _fold(network.get_submodule(plan.blueprint.last), target["center"], target["spread"])
     return networks
 
 
-def _fold(layer: nn.Module, center: Tensor, spread: Tensor) -> None:
-    """Let a last layer answer ``center + spread * f(x)``."""
-    weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
-    if not isinstance(weight, Tensor) or not isinstance(bias, Tensor) or len(bias) != len(center):
+def _check_bias(layer: nn.Module, outputs: int) -> None:
+    bias = getattr(layer, "bias", None)
+    if not isinstance(bias, Tensor) or len(bias) != outputs:
         raise SettingsError(
             f"Expected a last layer with a bias for every output, but got {layer}; give it a bias, or train the "
             "network yourself."
         )
+
+
+def _fold(layer: nn.Module, center: Tensor, spread: Tensor) -> None:
+    """Let a last layer answer ``center + spread * f(x)``."""
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    assert isinstance(bias, Tensor)
     with torch.no_grad():
         weight.mul_(spread.to(weight).reshape(-1, *[1] * (weight.dim() - 1)))
         bias.mul_(spread.to(bias)).add_(center.to(bias))

@@ -91,17 +91,18 @@ class Plan(Generic[M]):
     ) -> list[list[nn.Module]]:
         """Train `members` networks for every data set, all as one stack; returns them for each data set."""
         blueprint = self.blueprint
-        networks = [
-            build(factory_of(own), number, lambda network: change(network, blueprint))
+        numbers = [
+            (own, number)
             for own, seed in zip(models_or_factories, seeds, strict=True)
             for number in fit_seeds(seed, members)
         ]
+        networks = [build(factory_of(own), number, lambda net: change(net, blueprint)) for own, number in numbers]
         trained = train_stack(
             networks,
             [part for part in data for _ in range(members)],
             self._loss(step, [target for target in self.targets for _ in range(members)]),
             self.method._training(),
-            seed=seeds[0],
+            seeds=[number for _, number in numbers],
             output_key=self.method.output_key,
             label=f"training {len(networks)} network{'s' if len(networks) > 1 else ''}",
             progress=progress,

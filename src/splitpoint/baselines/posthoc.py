@@ -121,11 +121,11 @@ class PostHocBaseline(Baseline):
         return predictor.heads_to(tap.device)
 
     def _calibration_logits(self, predictor: BaselinePredictor, table: Table) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (n, K) of the method on calibration rows, and labels (n,)."""
+        """Logits (n, K) of the method on calibration rows, and labels (n,)."""
         features, logits = table.column("features"), table.column("logits")
         answer = self._answer(predictor.fitted, lambda function: function(features), logits)
         assert isinstance(answer, ClassAnswer)
-        return answer.probs.clamp(min=torch.finfo(torch.float32).tiny).log(), table.column("label")[:, 0]
+        return answer.scaled, table.column("label")[:, 0]
 
     def _given(self, model: nn.Module) -> nn.Module:
         """A trained model, if the settings can do with one."""

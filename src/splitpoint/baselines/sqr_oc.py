@@ -19,8 +19,9 @@ from splitpoint.batches import Batch, Data, placement
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
+from splitpoint.layout import Layout
 from splitpoint.losses import pinball_errors
-from splitpoint.recording import record
+from splitpoint.recording import Targets, record
 from splitpoint.stacking import Stack
 from splitpoint.surgery import conditioned, widen, with_condition
 
@@ -90,7 +91,8 @@ class SqrOc(NetworkBaseline):
         return pinball_errors(target.unsqueeze(1) - raw, quantiles).mean(1)
 
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
-        network, source = predictor.networks[0], replace(self._source(), layer=self._features(predictor))
+        network = predictor.networks[0]
+        source = replace(self._source(), layer=self._features(predictor), targets=_every_row)
         with fixed(network, MEDIAN):
             rows = record(network, data, source, cache=None, label="reading features", progress=progress)
         for name, tensor in fit_certificates(rows.table, self.certificates, self.penalty).items():
@@ -120,6 +122,11 @@ class SqrOc(NetworkBaseline):
         raw = torch.cat(list(runs), 1)
         quantiles = torch.stack([predictor.in_units(values)[0] for values in raw.unbind(1)])
         return quantile_answer(quantiles, self.levels, score.expand_as(quantiles[0]))
+
+
+def _every_row(layout: Layout, output: Tensor, _: Tensor) -> Targets:
+    """Nothing of the targets: certificates look at features alone."""
+    return Targets({}, torch.ones_like(layout.output(output)[:, 0], dtype=torch.bool))
 
 
 def scaled(tau: Tensor) -> Tensor:

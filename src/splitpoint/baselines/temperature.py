@@ -52,6 +52,6 @@ def tempered(answer: ClassAnswer, temperature: Tensor) -> ClassAnswer:
 
     For a softmax this is ``softmax(logits / T)``. The epistemic score is the method's own and stays.
     """
-    logits = answer.probs.clamp(min=torch.finfo(answer.probs.dtype).tiny).log()
-    probs = (logits / temperature).softmax(1)
-    return replace(answer, probs=probs, total=entropy(probs, 1))
+    logits = answer.scaled / temperature
+    probs = logits.softmax(1)
+    return replace(answer, probs=probs, total=entropy(probs, 1), logits=logits)

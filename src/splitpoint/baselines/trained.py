@@ -182,14 +182,14 @@ class NetworkBaseline(Baseline):
 def _calibration_logits(
     predictor: NetworkPredictor, plan: Plan[NetworkBaseline], data: Data, progress: bool
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (n, K) of the method on calibration data, and labels (n,)."""
-    probs, labels = [], []
+    """Logits (n, K) of the method on calibration data, and labels (n,)."""
+    logits, labels = [], []
     for batch in bar(labelled(data, predictor.method.rows_per_call), "calibration", progress):
         moved = batch.to(predictor.base)
         answer, _ = predictor.answer(*moved.args, **moved.kwargs)
         assert isinstance(answer, ClassAnswer)
         label = plan.canonical(moved.target)
         kept = label != IGNORED
-        probs.append(answer.probs.movedim(1, -1)[kept].cpu())
+        logits.append(answer.scaled.movedim(1, -1)[kept].cpu())
         labels.append(label[kept].cpu())
-    return torch.cat(probs).clamp(min=torch.finfo(torch.float32).tiny).log(), torch.cat(labels)
+    return torch.cat(logits), torch.cat(labels)

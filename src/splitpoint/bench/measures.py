@@ -51,8 +51,10 @@ def measured(
 
 
 def as_published(method: str, prediction: RegressionPrediction) -> RegressionPrediction:
-    """Ensembles as the published code reports them: ``mean -+ 2 sigma`` with the mean noise alone, and the sum of the
-    two deviations as total score."""
+    """Ensembles as the published code reports them.
+
+    The interval is ``mean -+ 2 sigma`` with the mean noise alone, the total score the sum of the two deviations.
+    """
     if method not in ("mc_dropout", "deep_ensemble"):
         return prediction
     sigma = prediction.aleatoric.sqrt()

@@ -1,4 +1,4 @@
-"""The UCI experiments: every method on the same splits, base architecture and budget; all trials of a cell as one stack."""
+"""The UCI experiments: every method on the same splits, architecture and budget, all trials of a cell as one stack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from splitpoint.baselines import METHODS
