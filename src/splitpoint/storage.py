@@ -7,6 +7,8 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.batches import placement
 from splitpoint.cache import model_fingerprint
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
-from splitpoint.errors import SettingsError, StorageError
+from splitpoint.errors import LayerError, SettingsError, StorageError
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.hooks import find_module
 from splitpoint.layout import Layout
@@ -125,8 +127,8 @@ def load(
         )
     try:
         if "blueprint" in description:
-            return _rebuild_networks(description, tensors, model, map_location)
-        own = _with_weights(description, tensors, model)
+            return _rebuild_networks(path, description, tensors, model, map_location)
+        own = _with_weights(path, description, tensors, model)
         if strict and own is None and description["base_model"] != _fingerprint(model):
             raise StorageError(
                 f"Expected the base model that {path} was fitted on, but the weights differ; "
@@ -135,13 +137,20 @@ def load(
         predictor = _rebuild(description, tensors, own or _trained(model), layer, own is not None)
     except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error
-    except RuntimeError as error:
+    device = predictor.tap.device if map_location is None else torch.device(map_location)
+    return predictor.heads_to(device)
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Whatever goes wrong with a network of another architecture, as one error."""
+    try:
+        yield
+    except (RuntimeError, AttributeError, LayerError, SettingsError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise StorageError(
             f"Expected a network of the architecture that {path} was fitted with, but its weights do not fit: {reason}"
         ) from error
-    device = predictor.tap.device if map_location is None else torch.device(map_location)
-    return predictor.heads_to(device)
 
 
 def _trained(model: nn.Module | Factory) -> nn.Module:
@@ -161,7 +170,7 @@ def _base_weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _with_weights(
-    description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module | Factory
+    path: Path, description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module | Factory
 ) -> nn.Module | None:
     """A network with the base model's weights where the file holds them."""
     weights = _base_weights(tensors)
@@ -169,8 +178,9 @@ def _with_weights(
         return None
     method = KINDS[description["kind"]](**_settings(description))
     assert isinstance(method, PostHocBaseline)
-    network = method._rebuilt(_untrained(model), weights)
-    network.load_state_dict(weights)
+    with _fitting(path):
+        network = method._rebuilt(_untrained(model), weights)
+        network.load_state_dict(weights)
     return network.eval().requires_grad_(False)
 
 
@@ -187,6 +197,7 @@ def _layout(shape: dict[str, Any]) -> Layout:
 
 
 def _rebuild_networks(
+    path: Path,
     description: dict[str, Any],
     tensors: dict[str, Tensor],
     model: nn.Module | Factory,
@@ -196,12 +207,14 @@ def _rebuild_networks(
     assert isinstance(method, NetworkBaseline)
     plan: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["blueprint"].items()}
     blueprint = Blueprint(**(plan | {"layout": _layout(description["layout"])}))
-    networks = [
-        build(lambda: _untrained(model), 0, lambda network: method._changed(network, blueprint))
-        for _ in range(description["networks"])
-    ]
+    with _fitting(path):
+        networks = [
+            build(lambda: _untrained(model), 0, lambda network: method._changed(network, blueprint))
+            for _ in range(description["networks"])
+        ]
     predictor = NetworkPredictor(method, networks, blueprint, tensors)
-    predictor.base.load_state_dict(_base_weights(tensors))
+    with _fitting(path):
+        predictor.base.load_state_dict(_base_weights(tensors))
     device = placement(predictor.base)[0] if map_location is None else map_location
     return predictor.to(device)
 

@@ -20,8 +20,8 @@ Factory = Callable[[], nn.Module]
 def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
     """A function that builds untrained networks: the given one, or fresh copies of the given network.
 
-    A copy of a network is initialised anew by every layer's own ``reset_parameters``, and all of it is to be trained,
-    even where the given network is frozen.
+    A copy of a network is initialised anew by every layer's own ``reset_parameters``, and all of it learns, even where
+    the network itself is frozen.
     """
     if isinstance(model_or_factory, nn.Module):
         template = model_or_factory
@@ -44,7 +44,7 @@ def _initialised(network: nn.Module) -> nn.Module:
                 f"Expected layers with reset_parameters to train fresh copies of the network, but '{name}' "
                 f"({type(module).__name__}) has none; pass a function that builds the network instead."
             )
-    return network.requires_grad_()
+    return network.requires_grad_(True)
 
 
 def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] | None = None) -> nn.Module:

@@ -48,7 +48,9 @@ def cumulative_scores(probs: Tensor) -> Tensor:
     tensor([[0.5000, 1.0000, 0.8750]])
     """
     ordered, order = probs.sort(dim=1, descending=True, stable=True)
-    return torch.zeros_like(probs).scatter_(1, order, ordered.cumsum(1))
+    sums = ordered.cumsum(1).clamp(max=1)
+    sums[:, -1] = 1
+    return torch.zeros_like(probs).scatter_(1, order, sums)
 
 
 @dataclass(frozen=True, kw_only=True)

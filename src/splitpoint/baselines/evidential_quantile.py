@@ -37,9 +37,9 @@ class EvidentialQuantile(NetworkBaseline):
     """One Normal-Inverse-Gamma prior for every quantile: both bounds of each level, and the median as the mean.
 
     The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha + 1 / beta)``; its last
-    term keeps beta, and with it the shift theta z, from standing in for the quantile. Aleatoric and epistemic parts are the
-    means over the quantiles of ``beta / (alpha - 1)`` and ``beta / (nu (alpha - 1))``. The first has the
-    unit of the target, as the scale of an asymmetric Laplace law has. Quantiles that cross are put in order.
+    term keeps beta, and with it the shift theta z, from standing in for the quantile. Aleatoric and epistemic parts are
+    the means over the quantiles of ``beta / (alpha - 1)``, which has the unit of the target as the scale of an
+    asymmetric Laplace law has, and of ``beta / (nu (alpha - 1))``. Quantiles that cross are put in order.
 
     Attributes:
         regulariser: weight of the evidence regulariser.

@@ -13,6 +13,7 @@ from splitpoint.baselines.blueprint import IGNORED, Blueprint, Units
 from splitpoint.baselines.method import first_batch, fit_seeds
 from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data, labelled, output_tensor
+from splitpoint.errors import DataError
 from splitpoint.networks import StepLoss, train_stack
 from splitpoint.recording import bar
 from splitpoint.stacking import Stack
@@ -65,7 +66,10 @@ class Plan(Generic[M]):
         batches = bar(labelled(data, 65_536), "reading targets", progress)
         targets = (self.canonical(batch.target) for batch in batches)
         if self.method.task == "classification":
-            return {"classes": torch.stack([target.amax() + 1 for target in targets]).amax()}
+            seen = torch.stack([target.amax() + 1 for target in targets]).amax()
+            if seen <= 0:
+                raise DataError("Expected labels to train on, but all of them are to be ignored; check the labels.")
+            return {"classes": seen}
         units = Units.of(targets)
         if not self.blueprint.direct:
             units = Units(torch.zeros_like(units.center), torch.ones_like(units.spread))

@@ -44,6 +44,7 @@ class NetworkPredictor(Predictor[Prediction]):
         super().__init__(method, nn.ModuleList(networks), blueprint.layout, blueprint.inputs, tensors)
         self.blueprint = blueprint
         self.fitted = Fitted({k.removeprefix("fitted."): v for k, v in tensors.items() if k.startswith("fitted.")})
+        self.fitted.eval()
         self.base.eval().requires_grad_(False)
 
     @property
