@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
     methods = commands.add_parser("methods", help="list every method: task, cost, what it needs, who defined it")
     methods.set_defaults(run=_methods)
+    _add_bench(commands.add_parser("bench", help="run an experiment of the paper, or go on with it"))
     _add_data(commands.add_parser("data", help="list, check and download data sets"))
     options = parser.parse_args(argv)
     try:
@@ -74,6 +75,43 @@ def _layers(options: argparse.Namespace) -> str:
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    suites = parser.add_subparsers(required=True, metavar="SUITE")
+    uci = suites.add_parser("uci", help="nine UCI regression sets, all methods")
+    uci.add_argument("--protocol", default="paper", help="paper (default) or authors: how the experiment is set up")
+    uci.add_argument("--noise", nargs="+", default=["clean"], help="clean (default), log_normal, trimodal")
+    uci.add_argument("--datasets", nargs="+", help="names of sets (default: all nine)")
+    uci.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    uci.add_argument("--trials", type=int, default=20, help="splits of every set (default: 20)")
+    uci.add_argument("--epochs", type=int, help="of the networks (default: those of the protocol)")
+    _add_run(uci, Path("out/uci"))
+    uci.set_defaults(run=_bench_uci)
+
+
+def _add_run(parser: argparse.ArgumentParser, out: Path) -> None:
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument("--out", type=Path, default=out, help=f"folder of the records (default: {out})")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _bench_uci(options: argparse.Namespace) -> str:
+    from splitpoint.bench.suites import bench_uci
+
+    return bench_uci(
+        options.out,
+        protocol=options.protocol,
+        noises=options.noise,
+        datasets=options.datasets,
+        methods=options.methods,
+        trials=options.trials,
+        epochs=options.epochs,
+        jobs=options.jobs,
+        seed=options.seed,
+        progress=not options.quiet,
+    )
 
 
 def _methods(_: argparse.Namespace) -> str:

@@ -1,0 +1,1 @@
+"""Experiments: data, base networks, methods, metrics and seeds, run to records that can always be added to."""

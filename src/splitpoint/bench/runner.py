@@ -1,0 +1,111 @@
+"""Work through units in several processes and keep what is done: killed at any moment, the same call goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import torch
+from tqdm import tqdm
+
+from splitpoint.bench.record import Cell, Journal, Record
+
+
+class Work(Protocol):
+    """A piece of work that can be sent to another process."""
+
+    @property
+    def label(self) -> str:
+        """What it is, for people."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """How large it is, in any unit."""
+        ...
+
+
+W = TypeVar("W", bound=Work)
+Run = Callable[[W], Iterator[list[Record]]]
+
+
+def done_in(folder: Path) -> Callable[[Cell, int], set[int]]:
+    """Which trials of a cell and seed a folder holds already."""
+    found: dict[tuple[Cell, int], set[int]] = {}
+    for record in Journal(folder).read():
+        found.setdefault((record.cell, record.seed), set()).add(record.trial)
+    return lambda cell, seed: found.get((cell, seed), set())
+
+
+def run_all(work: Sequence[W], run: Run[W], folder: Path, *, jobs: int, progress: bool) -> int:
+    """Do all the work, largest pieces first, appending the records of every piece as it is done.
+
+    Args:
+        work: what is left to do.
+        run: from a piece to lists of records, each written as a whole; must be importable by other processes.
+        folder: where the records are.
+        jobs: processes; 1 stays in this one.
+        progress: whether to show one bar over all the work.
+
+    Returns:
+        Number of records that failed.
+    """
+    journal = Journal(folder)
+    failed = 0
+    total = sum(piece.cost for piece in work)
+    with tqdm(total=total, disable=not progress, dynamic_ncols=True, bar_format=BAR) as shown:
+        for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, shown):
+            for records in stacks:
+                journal.append(records)
+                failed += sum(record.error is not None for record in records)
+            shown.update(piece.cost)
+    return failed
+
+
+BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
+
+
+def _results(work: Sequence[W], run: Run[W], jobs: int, shown: tqdm[None]) -> Iterator[tuple[W, list[list[Record]]]]:
+    """Pieces with their records, in the order in which they are done."""
+    left = len(work)
+    if jobs == 1:
+        for piece in work:
+            shown.set_postfix_str(f"{left} left: {piece.label}")
+            yield piece, list(run(piece))
+            left -= 1
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(),)) as pool:
+        pending: dict[Future[list[list[Record]]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
+        try:
+            while pending:
+                shown.set_postfix_str(f"{len(pending)} left")
+                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield pending.pop(future), future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _collect(run: Run[W], piece: W) -> list[list[Record]]:
+    return list(run(piece))
+
+
+def _prepare(parent: int) -> None:
+    """One thread for each process, no denormal numbers, and an end when the parent ends."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

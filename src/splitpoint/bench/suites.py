@@ -1,0 +1,57 @@
+"""The experiments as a user starts them: what is asked for, what is left of it, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from splitpoint.bench import uci
+from splitpoint.bench.protocols import NOISES, protocol_of
+from splitpoint.bench.runner import done_in, run_all
+from splitpoint.datasets import TABLES
+from splitpoint.errors import SettingsError
+
+
+def bench_uci(
+    folder: Path,
+    *,
+    protocol: str = "paper",
+    noises: Sequence[str] = ("clean",),
+    datasets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int = 20,
+    epochs: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+    progress: bool = True,
+) -> str:
+    """Run the UCI experiments that `folder` lacks; returns what was done, in words."""
+    datasets = _among("datasets", datasets, list(TABLES))
+    methods = _among("methods", methods, list(uci.UCI_METHODS))
+    noises = _among("noise", noises, list(NOISES))
+    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    chosen = protocol_of(protocol)
+    for dataset in datasets:
+        chosen.table(dataset)
+    work = uci.units(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
+    failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work), failed)
+
+
+def _summary(folder: Path, pieces: int, failed: int) -> str:
+    done = f"{pieces} pieces of work done" if pieces else "Nothing was left to do"
+    trouble = f"; {failed} trials failed, their errors are in the records" if failed else ""
+    return f"{done}{trouble}. Records: {folder / 'records.jsonl'}. Next: splitpoint report {folder}"
+
+
+def _among(name: str, given: Sequence[str] | None, allowed: Sequence[str]) -> Sequence[str]:
+    unknown = [value for value in given or () if value not in allowed]
+    if unknown:
+        raise SettingsError(f"Expected {name} among {', '.join(allowed)}, but got {', '.join(unknown)}.")
+    return [value for value in allowed if given is None or value in given]
+
+
+def _positive(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise SettingsError(f"Expected {name} >= 1, but got {value}.")
