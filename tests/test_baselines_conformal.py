@@ -90,8 +90,8 @@ def test_prediction_sets_cover_the_label_though_the_model_is_overconfident():
         sizes.append(prediction.sets.sum(1).double().mean().item())
         assert prediction.sets.gather(1, prediction.label[:, None]).all()
         torch.testing.assert_close(prediction.probs, x.softmax(1))
-    assert level - 0.01 < np.mean(covered) < level + 0.06
-    assert 1 < np.mean(sizes) < 4
+    assert np.mean(covered) > level - 0.01  # and no bound above: where the least probable class is right so often,
+    assert 1 < np.mean(sizes) <= 4  # sets without randomisation have to hold every class
 
 
 def test_scores_of_classes_by_hand():

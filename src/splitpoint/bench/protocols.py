@@ -20,7 +20,7 @@ from splitpoint.datasets import UCI_NOISE_LAWS, Tabular, load, split, standardis
 from splitpoint.errors import SettingsError
 
 NOISES = ("clean", "log_normal", "trimodal")
-CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.1, 60
+CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.1, 80
 
 Rows = tuple[Tensor, Tensor]
 

@@ -78,16 +78,19 @@ class Fitted:
 
 
 def run(unit: Unit) -> Iterator[list[Record]]:
-    """The records of a unit, one list for each method; a stack that fails is tried again trial by trial."""
+    """The records of a unit, one list for each method; what fails is tried again method by method, trial by trial."""
     try:
         yield from list(_run(unit))
     except Exception as error:
-        if len(unit.trials) > 1:
-            for trial in unit.trials:
-                yield from run(replace(unit, trials=(trial,)))
+        if len(unit.methods) > 1:
+            parts = [replace(unit, methods=(method,)) for method in unit.methods]
+        elif len(unit.trials) > 1:
+            parts = [replace(unit, trials=(trial,)) for trial in unit.trials]
+        else:
+            yield [_record(unit, unit.methods[0], unit.trials[0], error=f"{type(error).__name__}: {error}")]
             return
-        for method in unit.methods:
-            yield [_record(unit, method, unit.trials[0], error=f"{type(error).__name__}: {error}")]
+        for part in parts:
+            yield from run(part)
 
 
 def _run(unit: Unit) -> Iterator[list[Record]]:
