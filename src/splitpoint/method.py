@@ -144,7 +144,10 @@ class PostHocPredictor(Predictor[P]):
 
     Attributes:
         tap: where the features are read, and why there.
+        owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
     """
+
+    owns_base = False
 
     def __init__(self, method: Settings, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(method, tap.model, layout, inputs, tensors)
@@ -165,6 +168,10 @@ class PostHocPredictor(Predictor[P]):
             output, features = self.tap(*args, **kwargs)
             with torch.autocast(output.device.type, enabled=False):
                 return self._predict(self.layout.features(features), output)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Everything fitted, by name, the base model's weights included where `fit` trained it."""
+        return dict(self.state_dict()) if self.owns_base else super().own_tensors()
 
     def heads_to(self: SelfPostHoc, device: torch.device) -> SelfPostHoc:
         """Move everything fitted to `device`; the base model stays where it is."""

@@ -134,7 +134,8 @@ def load(
                 f"Expected the base model that {path} was fitted on, but the weights differ; "
                 "load the right weights, or pass strict=False if you know that they fit."
             )
-        predictor = _rebuild(description, tensors, own or _trained(model), layer, own is not None)
+        predictor = _rebuild(description, tensors, own or _trained(model), layer)
+        predictor.owns_base = own is not None
     except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error
     device = predictor.tap.device if map_location is None else torch.device(map_location)
@@ -177,9 +178,10 @@ def _with_weights(
     if not weights:
         return None
     method = KINDS[description["kind"]](**_settings(description))
-    assert isinstance(method, PostHocBaseline)
     with _fitting(path):
-        network = method._rebuilt(_untrained(model), weights)
+        network = _untrained(model)
+        if isinstance(method, PostHocBaseline):
+            network = method._rebuilt(network, weights)
         network.load_state_dict(weights)
     return network.eval().requires_grad_(False)
 
@@ -248,7 +250,7 @@ def _has(description: Any, key: str, kind: type) -> bool:
 
 
 def _rebuild(
-    description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module, layer: LayerSpec, owned: bool
+    description: dict[str, Any], tensors: dict[str, Tensor], model: nn.Module, layer: LayerSpec
 ) -> PostHocPredictor[Any]:
     method = KINDS[description["kind"]](**_settings(description))
     place = description["layer"]
@@ -270,4 +272,4 @@ def _rebuild(
     if isinstance(method, SplitPointClassifier):
         return ClassificationPredictor(method, tap, layout, inputs, tensors)
     assert isinstance(method, PostHocBaseline)
-    return BaselinePredictor(method, tap, layout, inputs, tensors, owned)
+    return BaselinePredictor(method, tap, layout, inputs, tensors)

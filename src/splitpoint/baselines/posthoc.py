@@ -32,20 +32,17 @@ class BaselinePredictor(PostHocPredictor[Prediction]):
 
     Attributes:
         fitted: what was learned.
-        owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
     """
 
     method: PostHocBaseline
 
     def __init__(
-        self, method: PostHocBaseline, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor],
-        owns_base: bool = False,
-    ) -> None:  # fmt: skip
+        self, method: PostHocBaseline, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> None:
         super().__init__(method, tap, layout, inputs, tensors)
         self.fitted = Fitted(
             {k.removeprefix("fitted."): v for k, v in tensors.items() if k.startswith("fitted.")}
         ).eval()
-        self.owns_base = owns_base
 
     def _predict(self, features: Tensor, output: Tensor) -> Prediction:
         canonical = self.layout.output(output)
@@ -64,10 +61,6 @@ class BaselinePredictor(PostHocPredictor[Prediction]):
 
     def _channels(self, score: Tensor) -> tuple[int, ...]:
         return channels(self.layout, score) if self.method.task == "regression" else ()
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Everything fitted, by name, the base model's weights included where `fit` trained it."""
-        return dict(self.state_dict()) if self.owns_base else super().own_tensors()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +90,6 @@ class PostHocBaseline(Baseline):
     def _fit_one(
         self, model_or_factory: nn.Module | Factory, data: Data, calibration: Data | None, seed: int, progress: bool
     ) -> BaselinePredictor:
-        owned = not isinstance(model_or_factory, nn.Module)
         if isinstance(model_or_factory, nn.Module):
             model = self._given(model_or_factory)
         else:
@@ -114,7 +106,8 @@ class PostHocBaseline(Baseline):
         with torch.inference_mode(False), torch.no_grad():
             learned = method._learn(rows, held, seed)
             tensors = {f"fitted.{name}": tensor for name, tensor in learned.items()}
-            predictor = BaselinePredictor(method, rows.tap, rows.layout, rows.inputs, tensors, owned)
+            predictor = BaselinePredictor(method, rows.tap, rows.layout, rows.inputs, tensors)
+            predictor.owns_base = not isinstance(model_or_factory, nn.Module)
             if method.temperature and held is not None:
                 value = fit_temperature(*method._calibration_logits(predictor, held.table), method.temperature)
                 predictor.fitted.add("temperature", value)

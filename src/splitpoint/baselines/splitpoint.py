@@ -82,6 +82,7 @@ class SplitPoint(Baseline):
         progress: bool,
     ) -> list[Predictor[Any]]:
         given = [model for model in models_or_factories if isinstance(model, nn.Module)]
+        untrained = not given
         if len(given) < len(models_or_factories):
             factories = [own for own in models_or_factories if not isinstance(own, nn.Module)]
             if given:
@@ -96,7 +97,10 @@ class SplitPoint(Baseline):
         with frozen(given[0]):
             output = output_tensor(given[0](*batch.args, **batch.kwargs), self.output_key)
         heads = self._resolved(output, batch.target)._heads(held_out is not None)
-        return list(heads.fit_many(given, data, calibration=held_out, seeds=seeds, progress=progress))
+        predictors = heads.fit_many(given, data, calibration=held_out, seeds=seeds, progress=progress)
+        for predictor in predictors:
+            predictor.owns_base = untrained
+        return list(predictors)
 
 
 @dataclass(frozen=True, kw_only=True)
