@@ -73,7 +73,13 @@ def test_no_number_is_missing_in_a_drawing(document):
 
 
 def test_page_says_what_was_run(document):
-    for said in ("torch 2.13.0", "UCI regression, Cubic regression, UCI ablations", "MC dropout", "124 (1 failed)"):
+    for said in (
+        "torch 2.13.0",
+        "UCI regression, Cubic regression, UCI ablations",
+        "MC dropout",
+        "124 (1 failed)",
+        "epochs 40, 400",
+    ):
         assert said in document
 
 

@@ -13,7 +13,7 @@ SUMMARY_HEADER = ("section", "cells", "reproduced", "better", "worse", "failed",
 
 
 def overview(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Names and values: suites, protocols, noises, data sets, methods, trials, failures, seeds, versions."""
+    """Names and values: suites, protocols, noises, data sets, methods, trials, failures, seeds, settings, versions."""
     failed = sum(record.error is not None for record in records)
     versions = sorted({f"{name} {version}" for record in records for name, version in record.versions.items()})
     return [
@@ -24,8 +24,18 @@ def overview(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("Methods", _listed((r.method for r in records), names.METHODS)),
         ("Trials", f"{len(records):,} ({failed:,} failed)" if failed else f"{len(records):,}, none failed"),
         ("Seed", ", ".join(map(str, sorted({record.seed for record in records})))),
+        ("Settings", _settings(records) or "not recorded"),
         ("Software", ", ".join(versions) or "not recorded"),
     ]
+
+
+def _settings(records: Sequence[Record]) -> str:
+    """Every setting with the values it took, so that a shortened run is seen as one."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        for name, value in record.settings.items():
+            found.setdefault(name, set()).add(str(value))
+    return "; ".join(f"{names.title(name)} {', '.join(names.ordered(found[name]))}" for name in sorted(found))
 
 
 def _listed(ids: Iterable[str], titles: dict[str, str]) -> str:
