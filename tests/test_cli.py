@@ -14,7 +14,7 @@ from splitpoint import cli
 from splitpoint.baselines import METHODS
 from splitpoint.errors import DataError
 
-COMMANDS = ("demo", "layers", "methods", "data")
+COMMANDS = ("demo", "layers", "methods", "bench", "data", "report")
 SOURCE = Path(sp.__file__).parents[1]
 
 MODELS = """
@@ -102,6 +102,8 @@ def test_every_command_has_help_of_its_own(command, capsys):
         "layers": ("model", "shape"),
         "methods": (),
         "data": ("list", "check", "download"),
+        "bench": ("uci",),
+        "report": ("DIR", "--out"),
     }[command]
     assert all(word in out for word in wanted)
 

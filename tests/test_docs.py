@@ -24,6 +24,7 @@ EXPECTED_PAGES = {
     "limits",
     "methods",
     "reading-the-scores",
+    "reports",
     "which-calibration",
 }
 

@@ -34,6 +34,7 @@ ORDER = [
     {"evaluation", "baselines"},
     {"storage"},
     {"bench"},
+    {"report"},
     {"demo"},
     {"cli"},
 ]

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     methods.set_defaults(run=_methods)
     _add_bench(commands.add_parser("bench", help="run an experiment of the paper, or go on with it"))
     _add_data(commands.add_parser("data", help="list, check and download data sets"))
+    _add_report(commands.add_parser("report", help="tables, figures and a page of the results in a folder"))
     options = parser.parse_args(argv)
     try:
         print(options.run(options))
@@ -162,6 +163,18 @@ def _data_download(options: argparse.Namespace) -> str:
     lines = [f"{name}: {download(name, folder, progress=not options.quiet)}" for name in options.names]
     known = any(folder.resolve() == named.resolve() for named in folders())
     return "\n".join(lines if known else [*lines, f"To use it: export {VARIABLE}={folder.resolve()}"])
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the records of a benchmark")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the same)")
+    parser.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> str:
+    from splitpoint.report import write
+
+    return write(options.folder, options.out)
 
 
 def _imported(path: str) -> nn.Module:

@@ -1,0 +1,89 @@
+"""What the numbers of a record mean: their titles, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+LEVEL = 0.95
+"""Level of every interval in the published tables and in the suites that are compared with them."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of numbers.
+
+    Attributes:
+        name: as in the records.
+        title: for people.
+        better: which values are preferred: lower, higher, close to `LEVEL`, or none of these.
+        about: one sentence.
+    """
+
+    name: str
+    title: str
+    better: Literal["lower", "higher", "level", "none"]
+    about: str = ""
+
+    @property
+    def preference(self) -> str:
+        """Which way is better, in words."""
+        said = {"lower": "lower is better", "higher": "higher is better", "level": f"closest to {LEVEL} is best"}
+        return said.get(self.better, "not ranked")
+
+    @property
+    def sign(self) -> str:
+        """Which way is better, as an arrow."""
+        return {"lower": "↓", "higher": "↑", "level": f"→ {LEVEL}"}.get(self.better, "")
+
+    def loss(self, value: float) -> float:
+        """The value turned such that smaller is better.
+
+        >>> MEASURES["picp"].loss(0.90), MEASURES["spearman_total"].loss(0.4)
+        (0.05, -0.4)
+        """
+        turned = {"higher": -value, "level": abs(value - LEVEL)}.get(self.better, value)
+        return round(turned, 12)
+
+
+_ALL = (
+    Measure("rmse", "RMSE", "lower", "Root mean squared error of the mean, in units of the target."),
+    Measure("winkler", "Winkler score", "lower", "Width of the interval plus 2 / (1 - level) times every miss."),
+    Measure("picp", "PICP", "level", "Share of test targets inside the interval."),
+    Measure("mpiw", "MPIW", "none", "Mean width of the interval; only worth comparing at equal coverage."),
+    Measure("piece_authors", "PIECE (authors' bins)", "lower", "Coverage error over ten bins of equal width."),
+    Measure("piece", "PIECE (equal counts)", "lower", "Coverage error over bins that hold equally many rows."),
+    Measure("piece_plus", "PIECE+", "lower", "Coverage error of the upper side."),
+    Measure("piece_minus", "PIECE-", "lower", "Coverage error of the lower side."),
+    Measure("spearman_total", "Spearman, total score", "higher", "Rank correlation of |error| and the total score."),
+    Measure("spearman_epistemic", "Spearman, epistemic score", "higher", "The same of the epistemic score alone."),
+    Measure("picp_up", "PICP above", "level", "Share of targets above the mean that stay below the upper bound."),
+    Measure("picp_down", "PICP below", "level", "Share of targets below the mean that stay above the lower bound."),
+    Measure("crps", "CRPS", "lower", "Continuous ranked probability score."),
+    Measure("pinball", "Pinball loss", "lower", "Mean pinball loss of both bounds."),
+    Measure("nll", "NLL", "lower", "Negative log likelihood."),
+    Measure("mae", "MAE", "lower", "Mean absolute error."),
+    Measure("ause", "AUSE", "lower", "Area between the sparsification curve and the oracle's."),
+    Measure("auroc_ood", "AUROC, out of range", "higher", "How well the epistemic score tells inputs out of range."),
+    Measure("piece_floor", "PIECE floor", "none", "Coverage error that chance alone leaves perfect bounds."),
+    Measure("piece_floor_plus", "PIECE+ floor", "none", "The same of the upper side."),
+    Measure("piece_floor_minus", "PIECE- floor", "none", "The same of the lower side."),
+    Measure(
+        "train_cpu_s", "Training, CPU seconds", "none", "Of one trial, its share of a stack; depends on the machine."
+    ),
+    Measure("infer_us_per_row", "Inference, µs per row", "none", "CPU time; depends on the machine."),
+)
+MEASURES = {measure.name: measure for measure in _ALL}
+"""Known measures in the order of the tabs."""
+
+
+def measure(name: str) -> Measure:
+    """The measure of that name; one that is not known is shown, but not ranked."""
+    return MEASURES.get(name) or Measure(name, name.replace("_", " "), "none")
+
+
+def ordered(names: Iterable[str]) -> tuple[Measure, ...]:
+    """Measures in the order of the tabs, unknown ones last."""
+    places = {name: place for place, name in enumerate(MEASURES)}
+    return tuple(measure(name) for name in sorted(set(names), key=lambda name: (places.get(name, len(places)), name)))

@@ -1,0 +1,165 @@
+"""Figures of a section: critical differences, coverage against width, and what a setting does."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from splitpoint.report import names, svg
+from splitpoint.report.measures import LEVEL
+from splitpoint.report.ranks import Comparison
+from splitpoint.report.sections import Section
+from splitpoint.report.tables import Column, Entry, Table
+
+WIDTH = 860
+SIDE = 260
+
+
+def critical_difference(comparison: Comparison) -> str:
+    """Average ranks on an axis, best at the left; a bar joins methods that are not told apart."""
+    ranks = comparison.ranks
+    count = len(ranks)
+    scale = svg.Scale(1, count, SIDE, WIDTH - SIDE)
+    axis = 44
+    below = axis + 20
+    first_label = below + 13 * len(comparison.groups) + 12
+    half = (count + 1) // 2
+    height = first_label + 22 * half
+    parts = [svg.line(scale(1), axis, scale(count), axis, "axis")]
+    for tick in range(1, count + 1):
+        parts += [svg.line(scale(tick), axis - 5, scale(tick), axis, "axis")]
+        parts += [svg.text(scale(tick), axis - 10, str(tick), "small", "middle")]
+    reach = min(scale(1 + comparison.difference), scale(count))
+    parts += [svg.line(scale(1), 12, reach, 12, "group"), svg.line(scale(1), 8, scale(1), 16, "axis")]
+    parts += [svg.line(reach, 8, reach, 16, "axis")]
+    parts += [svg.text(reach + 8, 16, f"critical difference {comparison.difference:.2f}", "small")]
+    for place, (name, rank) in enumerate(ranks.items()):
+        left = place < half
+        y = first_label + 22 * (place if left else count - 1 - place)
+        end = SIDE - 12 if left else WIDTH - SIDE + 12
+        parts += [svg.curve([(scale(rank), axis), (scale(rank), y), (end, y)], "leader")]
+        label = f"{names.title(name)}  {rank:.2f}" if left else f"{rank:.2f}  {names.title(name)}"
+        parts += [svg.text(end + (-6 if left else 6), y + 4, label, "", "end" if left else "start")]
+    for index, (first, last) in enumerate(comparison.groups):
+        y = below + 13 * index
+        parts += [svg.line(scale(ranks[first]) - 3, y, scale(ranks[last]) + 3, y, "group")]
+    said = ", ".join(f"{names.title(name)} {rank:.2f}" for name, rank in ranks.items())
+    return svg.drawing(WIDTH, height, f"Average ranks: {said}.", parts)
+
+
+class Mark(NamedTuple):
+    """A method among coverages and widths: averages over the data sets, and the range of coverages."""
+
+    method: str
+    width: float
+    coverage: float
+    least: float
+    most: float
+
+
+def marks(section: Section) -> list[Mark]:
+    """Mean coverage and geometric mean of the width, relative to the median method of each data set.
+
+    Only methods with both numbers on every data set are shown, so that all are averages of the same thing.
+    """
+    found = {
+        (row, dataset): (section.entries[row, dataset, "picp"].mean, section.entries[row, dataset, "mpiw"].mean)
+        for row in section.rows
+        for dataset in section.datasets
+        if all(_whole(section.entries.get((row, dataset, name))) for name in ("picp", "mpiw"))
+    }
+    complete = [row for row in section.rows if all((row, dataset) in found for dataset in section.datasets)]
+    usual = {d: statistics.median(found[row, d][1] for row in complete) for d in section.datasets} if complete else {}
+    shown = []
+    for row in complete:
+        coverages = [found[row, dataset][0] for dataset in section.datasets]
+        widths = [found[row, dataset][1] / usual[dataset] if usual[dataset] else 0.0 for dataset in section.datasets]
+        if min(widths) > 0:
+            mean = statistics.fmean(coverages)
+            shown.append(Mark(row, statistics.geometric_mean(widths), mean, min(coverages), max(coverages)))
+    return shown
+
+
+def _whole(entry: Entry | None) -> bool:
+    return entry is not None and entry.whole
+
+
+def coverage_against_width(shown: Sequence[Mark]) -> str:
+    """A numbered mark for each method; a line spans its coverages on single data sets; the level is dashed."""
+    left, right, top, bottom = 56, 560, 14, 330
+    x = svg.Scale(*svg.around((mark.width for mark in shown), 0.1), left, right)
+    low, high = svg.around([LEVEL, *(value for mark in shown for value in mark[2:])])
+    y = svg.Scale(low, min(high, 1.01), bottom, top)
+    parts = [svg.rectangle(left, top, right - left, bottom - top, "frame")]
+    for tick in svg.ticks(x.low, x.high):
+        parts += [svg.line(x(tick), bottom, x(tick), bottom + 5, "axis")]
+        parts += [svg.text(x(tick), bottom + 19, svg.short(tick), "small", "middle")]
+    for tick in svg.ticks(y.low, y.high):
+        parts += [svg.line(left, y(tick), right, y(tick), "grid")]
+        parts += [svg.text(left - 7, y(tick) + 4, svg.short(tick), "small", "end")]
+    parts += [svg.line(left, y(LEVEL), right, y(LEVEL), "truth")]
+    parts += [svg.text((left + right) / 2, bottom + 40, "width relative to the median method", "small", "middle")]
+    parts += [svg.text(left + 6, top + 14, "coverage", "small")]
+    for mark in shown:
+        parts += [svg.line(x(mark.width), y(mark.least), x(mark.width), y(mark.most), "spread")]
+    for number, mark in enumerate(shown, start=1):
+        place = x(mark.width), y(mark.coverage)
+        parts += [svg.circle(*place, 9, "mark"), svg.text(place[0], place[1] + 4, str(number), "inmark", "middle")]
+        row = top + 12 + 24 * (number - 1)
+        parts += [
+            svg.circle(right + 28, row - 4, 9, "mark"),
+            svg.text(right + 28, row, str(number), "inmark", "middle"),
+        ]
+        parts += [svg.text(right + 44, row, f"{names.title(mark.method)}, {mark.coverage:.3f}")]
+    said = "; ".join(f"{names.title(m.method)}: coverage {m.coverage:.3f}, width {m.width:.2f}" for m in shown)
+    height = max(bottom + 48, top + 24 * len(shown) + 12)
+    return svg.drawing(WIDTH, height, f"Coverage against relative width. {said}.", parts)
+
+
+def numeric(section: Section) -> bool:
+    """Whether the section varies a setting that is a number, with at least two values."""
+    values = [names.as_number(row) for row in section.rows]
+    return bool(section.place.factor) and len(values) > 1 and None not in values
+
+
+def dependence(table: Table, index: int) -> str:
+    """One column of a table against the setting: ours with two standard errors, published figures dashed."""
+    column = table.columns[index]
+    at = {row: float(row) for row in table.rows}
+    ours = {row: table.entries[row, index] for row in table.rows if _whole(table.entries.get((row, index)))}
+    theirs = {
+        row: entry.published
+        for row in table.rows
+        if (entry := table.entries.get((row, index))) is not None and entry.published is not None
+    }
+    left, right, top, bottom = 48, 232, 26, 132
+    spans = [(entry.mean, 2 * _or_zero(entry.stderr)) for entry in ours.values()]
+    spans += [(figure.mean, 2 * _or_zero(figure.stderr)) for figure in theirs.values()]
+    x = svg.Scale(*svg.around(at.values()), left, right)
+    y = svg.Scale(*svg.around(mean + sign * error for mean, error in spans for sign in (-1, 1)), bottom, top)
+    parts = [*_frame(column, x, y, sorted(at.values()))]
+    published = [(x(at[row]), y(figure.mean)) for row, figure in theirs.items()]
+    parts += [svg.curve(published, "published"), *(svg.circle(*point, 3.5, "hollow") for point in published)]
+    for row, entry in ours.items():
+        error = 2 * _or_zero(entry.stderr)
+        parts += [svg.line(x(at[row]), y(entry.mean - error), x(at[row]), y(entry.mean + error), "error")]
+    points = [(x(at[row]), y(entry.mean)) for row, entry in ours.items()]
+    parts += [svg.curve(points, "ours"), *(svg.circle(*point, 3.5, "full") for point in points)]
+    said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in ours.items())
+    return svg.drawing(240, 158, f"{column.title}, {column.measure.title}. {said}.", parts)
+
+
+def _frame(column: Column, x: svg.Scale, y: svg.Scale, values: Sequence[float]) -> list[str]:
+    parts = [svg.text(x.start, 14, column.title, "strong")]
+    parts += [svg.rectangle(x.start, y.stop, x.stop - x.start, y.start - y.stop, "frame")]
+    for tick in svg.ticks(y.low, y.high, 4):
+        parts += [svg.line(x.start, y(tick), x.stop, y(tick), "grid")]
+        parts += [svg.text(x.start - 5, y(tick) + 4, svg.short(tick), "small", "end")]
+    parts += [svg.text(x(value), y.start + 15, svg.short(value), "small", "middle") for value in values]
+    return parts
+
+
+def _or_zero(value: float) -> float:
+    return value if math.isfinite(value) else 0.0

@@ -1,0 +1,192 @@
+"""Records to sections: one for each suite, protocol and noise, and one for each setting that an ablation changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from splitpoint.bench.record import Record
+from splitpoint.report import measures, names
+from splitpoint.report.measures import Measure
+from splitpoint.report.published import find, normalised, obstacle
+from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, judged, placed, summarised
+
+
+class Place(NamedTuple):
+    """Where a section belongs. `method` and `factor` are empty unless it shows what a setting of a method does."""
+
+    suite: str
+    protocol: str
+    noise: str
+    method: str = ""
+    factor: str = ""
+
+
+Groups = Mapping[tuple[str, str], Sequence[Record]]
+"""Records by row (a method, or a value of the setting) and data set."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Tables that belong together, one for each measure, or one in all where there is a single data set."""
+
+    place: Place
+    rows: tuple[str, ...]
+    datasets: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    entries: Mapping[tuple[str, str, str], Entry]
+    tables: tuple[Table, ...]
+    trials: tuple[int, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Suite, protocol, noise, and what is varied."""
+        place = self.place
+        kinds = (names.SUITES, names.PROTOCOLS, names.NOISES)
+        parts = [names.title(part, titles) for part, titles in zip(place, kinds, strict=False)]
+        if place.factor:
+            parts.append(f"{names.title(place.method)}, {names.title(place.factor)}")
+        return ", ".join(parts)
+
+    @property
+    def slug(self) -> str:
+        """A name for links."""
+        text = "-".join(part for part in self.place if part)
+        return "".join(letter if letter.isalnum() else "-" for letter in text.lower())
+
+    @property
+    def row_kind(self) -> str:
+        """What a row is."""
+        return names.title(self.place.factor) if self.place.factor else "Method"
+
+    @property
+    def extent(self) -> str:
+        """Trials in a cell, in words."""
+        least, most = min(self.trials), max(self.trials)
+        return f"{least} {'trial' if most == 1 else 'trials'}" if least == most else f"{least} to {most} trials"
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Why data sets are shown beside published figures without a verdict."""
+        found = (obstacle(self.place.protocol, self.place.noise, dataset) for dataset in self.datasets)
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def verdicts(self) -> Tally:
+        """How all its cells compare with the published ones."""
+        return Tally.of(list(self.entries.values()))
+
+
+def sections(records: Sequence[Record]) -> list[Section]:
+    """Everything in the records, main tables first, in the order of the page."""
+    grouped: dict[Place, dict[tuple[str, str], list[Record]]] = {}
+    for record in records:
+        place, row = _place(record)
+        grouped.setdefault(place, {}).setdefault((row, record.dataset), []).append(record)
+    kinds: list[dict[str, str]] = [names.SUITES, names.PROTOCOLS, names.NOISES, names.METHODS, {}]
+    ranks = [names.ordered((place[i] for place in grouped), titles) for i, titles in enumerate(kinds)]
+    order = sorted(grouped, key=lambda p: (bool(p.factor), *(ranks[i].index(part) for i, part in enumerate(p))))
+    return [_section(place, grouped[place]) for place in order]
+
+
+def _place(record: Record) -> tuple[Place, str]:
+    variant = normalised(record.variant)
+    if not variant:
+        return Place(record.suite, record.protocol, record.noise), record.method
+    pairs = [part.partition("=") for part in variant.split(";")]
+    factor, value = (", ".join(pair[index] for pair in pairs) for index in (0, 2))
+    return Place(record.suite, record.protocol, record.noise, record.method, factor), value
+
+
+def _section(place: Place, groups: Groups) -> Section:
+    rows, datasets = (names.ordered(key[index] for key in groups) for index in (0, 1))
+    seen = [record for group in groups.values() for record in group]
+    shown = measures.ordered(name for record in seen for name in _numbers(record))
+    drafts = {
+        (row, dataset, measure.name): draft
+        for (row, dataset), group in groups.items()
+        for measure in shown
+        if (draft := _draft(group, measure)) is not None
+    }
+    columns = {
+        (dataset, measure.name): _column(rows, dataset, measure, drafts, single=len(datasets) == 1)
+        for dataset in datasets
+        for measure in shown
+    }
+    entries: dict[tuple[str, str, str], Entry] = {}
+    for (dataset, name), column in columns.items():
+        drafted = {row: drafts[row, dataset, name] for row in rows if (row, dataset, name) in drafts}
+        entries |= {(row, dataset, name): entry for row, entry in placed(drafted, column).items()}
+    return Section(
+        place,
+        rows,
+        datasets,
+        shown,
+        entries,
+        _tables(rows, datasets, shown, columns, entries),
+        trials=tuple(len(group) for group in groups.values()),
+        failures=tuple(f"{_label(r)}: {r.error}" for r in seen if r.error is not None),
+    )
+
+
+def _label(record: Record) -> str:
+    variant = f", {record.variant}" if record.variant else ""
+    return f"{names.title(record.method)}{variant} on {names.title(record.dataset)}, trial {record.trial}"
+
+
+def _numbers(record: Record) -> dict[str, float]:
+    return record.metrics | record.timing
+
+
+def _draft(group: Sequence[Record], measure: Measure) -> Entry | None:
+    """The entry of a group before its place is known; None where the measure does not belong to the method."""
+    known = [record for record in group if record.error is None and measure.name in _numbers(record)]
+    if not known and any(record.error is None for record in group):
+        return None
+    ours = summarised([_numbers(r).get(measure.name, math.nan) if r.error is None else None for r in group])
+    record = group[0]
+    figure = find(record.dataset, record.noise, record.method, record.variant, measure.name)
+    return judged(ours, figure, measure, comparable=not obstacle(record.protocol, record.noise, record.dataset))
+
+
+def _column(
+    rows: Sequence[str],
+    dataset: str,
+    measure: Measure,
+    drafts: Mapping[tuple[str, str, str], Entry],
+    *,
+    single: bool,
+) -> Column:
+    present = [drafts[row, dataset, measure.name] for row in rows if (row, dataset, measure.name) in drafts]
+    return Column(measure.title if single else names.title(dataset), dataset, measure, decimals(present))
+
+
+def _tables(
+    rows: tuple[str, ...],
+    datasets: tuple[str, ...],
+    shown: tuple[Measure, ...],
+    columns: Mapping[tuple[str, str], Column],
+    entries: Mapping[tuple[str, str, str], Entry],
+) -> tuple[Table, ...]:
+    """A table for each measure with a column for each data set; of one data set, a column for each measure."""
+    if len(datasets) == 1:
+        grids = [("All measures", [(datasets[0], measure.name) for measure in shown])]
+    else:
+        grids = [(measure.title, [(dataset, measure.name) for dataset in datasets]) for measure in shown]
+    return tuple(
+        Table(
+            title,
+            rows,
+            tuple(columns[key] for key in keys),
+            {
+                (row, index): entries[row, dataset, name]
+                for index, (dataset, name) in enumerate(keys)
+                for row in rows
+                if (row, dataset, name) in entries
+            },
+        )
+        for title, keys in grids
+    )

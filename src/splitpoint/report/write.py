@@ -1,0 +1,35 @@
+"""From a folder of records to the files of a report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from splitpoint.bench.record import read_records
+from splitpoint.report import curves
+from splitpoint.report.markdown import markdown
+from splitpoint.report.overview import told
+from splitpoint.report.page import page
+from splitpoint.report.sections import sections
+
+
+def write(folder: Path, out: Path | None = None) -> str:
+    """Write ``index.html`` and ``report.md`` of the records in `folder` to `out` (default: the same folder).
+
+    Returns where they are and a short summary. The same records give the same files.
+    """
+    records = read_records(folder)
+    found = sections(records)
+    out = folder if out is None else out
+    out.mkdir(parents=True, exist_ok=True)
+    documents = {"index.html": page(records, found, curves.read(folder)), "report.md": markdown(records, found)}
+    for name, text in documents.items():
+        _replace(out / name, text)
+    return "\n".join([*(f"Wrote {out / name}" for name in documents), told(records, found)])
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

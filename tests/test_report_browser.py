@@ -1,0 +1,145 @@
+"""The page in a browser: quiet, no wider than the screen, sortable and filterable, in light and in dark."""
+
+import shutil
+
+import pytest
+
+from splitpoint.report import write
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to drive"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(results, tmp_path_factory):
+    out = tmp_path_factory.mktemp("page")
+    write(results, out)
+    return (out / "index.html").as_uri()
+
+
+@pytest.fixture
+def opened(browser, address):
+    contexts = []
+
+    def visit(width=1280, scheme="light", **settings):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.troubles = []
+        page.on("console", lambda message: page.troubles.append(message.text))
+        page.on("pageerror", lambda error: page.troubles.append(str(error)))
+        page.on("request", lambda request: page.troubles.append(request.url) if request.url != address else None)
+        page.goto(address)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def names_of(page, section="uci-authors-clean"):
+    return page.locator(f"#{section} .panel:not([hidden]) tbody tr:visible th").all_inner_texts()
+
+
+CONTRAST = """() => {
+  const bright = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const paper = bright(getComputedStyle(document.body).backgroundColor);
+  return [...document.querySelectorAll("p, dt, dd, th, td, small, sup, figcaption, a, summary")].map((item) => {
+    const ink = bright(getComputedStyle(item).color);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  }).reduce((least, ratio) => Math.min(least, ratio), 21);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_page_is_quiet_readable_and_no_wider_than_the_screen(opened, width, scheme):
+    page = opened(width, scheme)
+    for tab in page.locator("[role=tab]").all():
+        tab.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.troubles == []
+    assert page.evaluate(CONTRAST) >= 4.5
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_columns_sort_both_ways_and_cells_without_a_number_stay_last(opened):
+    page = opened()
+    panel = page.locator("#uci-authors-clean .panel:not([hidden])")
+    head = panel.locator("thead th").nth(3)
+    assert head.inner_text().startswith("wine")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    rising = names_of(page)
+    assert rising == ["Split-point (paper)", "Deep ensemble", "own method", "MC dropout"]  # MC dropout failed once
+    head.locator("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert names_of(page) == ["own method", "Deep ensemble", "Split-point (paper)", "MC dropout"]
+    panel.locator("thead button").first.click()
+    assert head.get_attribute("aria-sort") == "none"
+    assert names_of(page)[0] == "Deep ensemble"
+
+
+def test_filters_hide_methods_and_data_sets(opened):
+    page = opened()
+    page.fill("[name=method]", "split, ensemble")
+    assert names_of(page) == ["Deep ensemble", "Split-point (paper)"]
+    page.fill("[name=dataset]", "wine")
+    heads = page.locator("#uci-authors-clean .panel:not([hidden]) thead th:visible").all_inner_texts()
+    assert [head.split()[0] for head in heads] == ["Method", "wine"]
+    assert page.locator("output").inner_text() == "2 of 4 methods, 1 of 5 data sets"
+    page.fill("[name=method]", "")
+    page.fill("[name=dataset]", "")
+    assert len(names_of(page)) == 4
+    assert page.locator("output").inner_text() == ""
+
+
+def test_tabs_show_one_measure_and_follow_the_arrow_keys(opened):
+    page = opened()
+    tabs = page.locator("#uci-authors-clean [role=tab]")
+    panels = page.locator("#uci-authors-clean .panel:visible h3")
+    assert panels.all_inner_texts() == ["RMSE"]
+    tabs.nth(1).click()
+    assert panels.all_inner_texts() == ["PICP"]
+    page.keyboard.press("ArrowLeft")
+    assert panels.all_inner_texts() == ["RMSE"]
+    page.keyboard.press("End")
+    assert panels.all_inner_texts() == ["Training, CPU seconds"]
+    assert tabs.last.get_attribute("aria-selected") == "true"
+
+
+def test_paper_and_readers_without_a_script_see_every_measure(opened):
+    page = opened()
+    page.emulate_media(media="print")
+    shown = page.locator("#uci-authors-clean .panel:visible").count()
+    assert shown == page.locator("#uci-authors-clean .panel").count() > 1
+    assert not page.locator(".toolbar").is_visible()
+    plain = opened(java_script_enabled=False)
+    assert plain.locator("#uci-authors-clean .panel:visible").count() == shown
+    assert not plain.locator(".toolbar").is_visible()

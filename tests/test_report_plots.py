@@ -1,0 +1,109 @@
+"""Figures: marks where the numbers are, nothing that is not finite, and well-formed drawings."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitpoint.report import plots, svg
+from splitpoint.report.ranks import compare
+from splitpoint.report.sections import sections
+
+
+def parsed(drawing):
+    assert not re.search(r"\b(nan|inf)\b", drawing)
+    return ElementTree.fromstring(drawing)
+
+
+def words(drawing):
+    return [element.text for element in parsed(drawing).iter("text")]
+
+
+# Scales
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 9))
+def test_ticks_are_evenly_spaced_inside_and_not_too_many(low, span, most):
+    found = svg.ticks(low, low + span, most)
+    assert len(found) <= most + 1
+    assert all(low - 1e-6 * span <= tick <= low + span + 1e-6 * span for tick in found)
+
+
+def test_scales_and_ranges():
+    assert svg.Scale(0, 10, 100, 200)(5) == 150
+    assert svg.Scale(3, 3, 100, 200)(3) == 150
+    assert svg.around([1.0, math.nan, 3.0], 0.5) == (0.0, 4.0)
+    assert svg.around([2.0]) == (1.8, 2.2)
+    assert svg.around([]) == (0.0, 1.0)
+    assert svg.ticks(2, 2) == [2]
+
+
+def test_lines_break_where_a_number_is_missing():
+    assert 'd="M0.0 0.0M2.0 2.0L3.0 3.0"' in svg.curve([(0, 0), (1, math.nan), (2, 2), (3, 3)])
+
+
+def test_words_are_escaped():
+    assert "a &lt; b" in svg.text(0, 0, "a < b")
+    parsed(svg.drawing(10, 10, 'say "a" < b', [svg.text(0, 0, "<")]))
+
+
+# Critical differences
+
+
+def test_critical_difference_names_every_method_with_its_rank():
+    comparison = compare({name: [place] * 12 for place, name in enumerate(["splitpoint", "laplace", "conformal"])})
+    drawn = plots.critical_difference(comparison)
+    assert {"Split-point (paper)  1.00", "Laplace  2.00", "3.00  Conformal"} <= set(words(drawn))
+    assert f"critical difference {comparison.difference:.2f}" in words(drawn)
+    bars = [line for line in parsed(drawn).iter("line") if line.get("class") == "group"]
+    assert len(bars) == 1 + len(comparison.groups)
+
+
+# Coverage and width
+
+
+def test_marks_are_relative_to_the_median_method_of_each_data_set(cell):
+    records = []
+    for dataset, scale in (("boston", 1.0), ("wine", 10.0)):
+        for method, width in (("laplace", 1.0), ("gaussian", 2.0), ("conformal", 8.0)):
+            metrics = {"picp": [0.9, 0.94], "mpiw": [scale * width] * 2}
+            records += cell(dataset, method, metrics)
+    records += cell("boston", "splitpoint", {"picp": [0.9, 0.9], "mpiw": [1.0, 1.0]})
+    (section,) = sections(records)
+    found = {mark.method: mark for mark in plots.marks(section)}
+    assert set(found) == {"laplace", "gaussian", "conformal"}  # splitpoint was not run on wine
+    assert [found[name].width for name in ("laplace", "gaussian", "conformal")] == pytest.approx([0.5, 1.0, 4.0])
+    assert found["laplace"].coverage == pytest.approx(0.92)
+    drawn = plots.coverage_against_width(list(found.values()))
+    assert "Laplace, 0.920" in words(drawn)
+
+
+# Settings
+
+
+def ablation(cell, *values):
+    return sections(
+        [
+            record
+            for value in values
+            for record in cell("concrete", "splitpoint", {"rmse": [7.0, 7.2]}, variant=f"train_fraction={value}")
+        ]
+    )[0]
+
+
+def test_numeric_settings_are_told_from_others(cell):
+    assert plots.numeric(ablation(cell, 0.2, 1.0))
+    assert not plots.numeric(ablation(cell, 0.2))
+    assert not plots.numeric(ablation(cell, 0.2, "joint"))
+    assert not plots.numeric(sections(cell("wine", "laplace", {"rmse": [1.0, 1.0]}))[0])
+
+
+def test_dependence_shows_ours_and_the_published_figures(cell):
+    section = ablation(cell, 0.2, 0.5, 1.0)
+    drawn = parsed(plots.dependence(section.tables[0], 0))
+    marks = [circle.get("class") for circle in drawn.iter("circle")]
+    assert marks.count("full") == 3
+    assert marks.count("hollow") == 2  # nothing is published for 0.5

@@ -1,0 +1,107 @@
+"""Records to sections: what stands together, in which order, and what every cell holds."""
+
+import pytest
+
+from splitpoint.bench.record import read_records
+from splitpoint.report.sections import Place, sections
+
+
+def test_sections_of_a_folder_in_the_order_of_the_page(results):
+    found = sections(read_records(results))
+    assert [section.place for section in found] == [
+        Place("uci", "authors", "clean"),
+        Place("uci", "authors", "trimodal"),
+        Place("cubic", "paper", "trimodal"),
+        Place("uci-ablation", "authors", "clean", "splitpoint", "residuals"),
+        Place("uci-ablation", "authors", "clean", "splitpoint", "train_fraction"),
+    ]
+    assert found[0].title == "UCI regression, authors' protocol, no added noise"
+    assert found[0].rows == ("mc_dropout", "deep_ensemble", "splitpoint", "own_method")
+    assert found[0].datasets == ("boston", "energy", "wine", "yacht")
+    assert [table.title for table in found[0].tables] == [
+        "RMSE",
+        "PICP",
+        "MPIW",
+        "Spearman, total score",
+        "Training, CPU seconds",
+    ]
+    assert len({section.slug for section in found}) == len(found)
+
+
+def test_cells_hold_mean_place_and_verdict(cell):
+    records = cell("boston", "mc_dropout", {"rmse": [3.9, 4.1]}) + cell("boston", "splitpoint", {"rmse": [5.0, 5.0]})
+    section, *rest = sections(records)
+    assert rest == []
+    first, second = (section.entries[method, "boston", "rmse"] for method in ("mc_dropout", "splitpoint"))
+    assert first.text(2) == "4.00 ± 0.10"
+    assert (first.place, first.verdict, first.published.text) == (1, "reproduced", "3.99 ± 0.17")
+    assert (second.place, second.verdict) == (2, "worse")
+
+
+def test_a_failed_trial_stands_in_every_measure_and_is_named(cell):
+    records = cell("boston", "splitpoint", {"rmse": [3.0, 3.0], "winkler": [9.0, 9.0]}, errors=(1,))
+    (section,) = sections(records)
+    texts = {name: section.entries["splitpoint", "boston", name].text(2) for name in ("rmse", "winkler")}
+    assert texts == {"rmse": "1 of 2 failed", "winkler": "1 of 2 failed"}
+    assert section.failures == ("Split-point (paper) on boston, trial 1: loss is <not> finite",)
+    assert section.verdicts.failed == 2
+
+
+def test_a_method_that_always_fails_is_shown_as_failed_in_every_column(cell):
+    records = cell("boston", "gaussian", {"rmse": [1.0, 1.0]}, errors=(0, 1))
+    records += cell("boston", "laplace", {"rmse": [1.0, 1.0]})
+    (section,) = sections(records)
+    assert section.entries["gaussian", "boston", "rmse"].text(2) == "2 of 2 failed"
+
+
+def test_a_measure_that_a_method_does_not_have_leaves_the_cell_empty(cell):
+    records = cell("boston", "gaussian", {"rmse": [1.0, 1.0], "crps": [1.0, 1.0]})
+    records += cell("boston", "conformal", {"rmse": [1.0, 1.0]})
+    (section,) = sections(records)
+    assert ("conformal", "boston", "crps") not in section.entries
+    assert section.entries["gaussian", "boston", "crps"].place is None
+
+
+def test_one_data_set_makes_one_table_with_a_column_for_each_measure(cell):
+    records = cell("cubic", "splitpoint", {"rmse": [20.0, 21.0], "picp": [0.9, 0.91]}, suite="cubic")
+    (section,) = sections(records)
+    (table,) = section.tables
+    assert [column.title for column in table.columns] == ["RMSE", "PICP", "Training, CPU seconds"]
+
+
+def test_variants_are_grouped_by_what_they_change(cell):
+    records = []
+    for variant in ("train_fraction=0.4", "training=stagewise;train_fraction=0.2", "a=1;b=x", "training=joint"):
+        records += cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}, suite="uci-ablation", variant=variant)
+    found = {section.place.factor: section.rows for section in sections(records)}
+    assert found == {"a, b": ("1, x",), "train_fraction": ("0.2", "0.4"), "training": ("joint",)}
+
+
+def test_trials_are_told_also_where_they_differ(cell):
+    records = cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}) + cell("wine", "laplace", {"rmse": [1.0] * 5})
+    (section,) = sections(records)
+    assert section.extent == "2 to 5 trials"
+    assert sections(cell("wine", "laplace", {"rmse": [1.0]}))[0].extent == "1 trial"
+
+
+def test_protocols_that_ask_another_question_get_no_verdict(cell):
+    metrics = {"rmse": [3.0, 3.1]}
+    records = [
+        record
+        for dataset in ("boston", "energy")
+        for noise in ("clean", "trimodal")
+        for record in cell(dataset, "splitpoint", metrics, noise=noise, protocol="paper")
+    ]
+    clean, noisy = sections(records)
+    assert clean.entries["splitpoint", "boston", "rmse"].verdict is not None
+    assert clean.entries["splitpoint", "energy", "rmse"].verdict is None
+    assert clean.obstacles == ("the published tables predict the second target of energy",)
+    assert noisy.verdicts.compared == 0
+    assert noisy.entries["splitpoint", "boston", "rmse"].published is not None
+
+
+@pytest.mark.parametrize("noise", ["clean", "gaussian"])
+def test_a_noise_and_a_method_of_one_name_are_told_apart(cell, noise):
+    (section,) = sections(cell("cubic", "gaussian", {"rmse": [1.0, 2.0]}, noise=noise, suite="cubic"))
+    assert section.rows == ("gaussian",)
+    assert section.title.endswith({"clean": "no added noise", "gaussian": "Gaussian noise"}[noise])
