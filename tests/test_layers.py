@@ -28,6 +28,7 @@ ORDER = [
     {"heads"},
     {"training"},
     {"joint"},
+    {"predictor"},
     {"method"},
     {"regression", "classification"},
     {"inspection", "attacks", "metrics", "datasets"},
@@ -43,7 +44,7 @@ ORDER = [
 ONLY = {"datasets": {"errors"}, "metrics": {"errors", "prediction"}, "errors": set(), "consistency": {"errors"}}
 """Parts that may import nothing but these."""
 
-DELAYED = {("method", "storage")}
+DELAYED = {("predictor", "storage")}
 """Imports inside functions that point upward on purpose: saving needs the table of all methods."""
 
 RANK = {part: rank for rank, parts in enumerate(ORDER) for part in parts}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from splitpoint import metrics
 from splitpoint.batches import Data
-from splitpoint.method import Predictor
 from splitpoint.metrics.probabilities import class_axis, without_class_axis
 from splitpoint.prediction import (
     ClassificationPrediction,
@@ -20,6 +19,7 @@ from splitpoint.prediction import (
     aligned,
     concatenate,
 )
+from splitpoint.predictor import Predictor
 
 REGRESSION = (
     "rmse",

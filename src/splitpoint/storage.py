@@ -29,7 +29,8 @@ from splitpoint.errors import LayerError, SettingsError, StorageError
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.hooks import find_module
 from splitpoint.layout import Layout
-from splitpoint.method import Method, PostHocPredictor, Predictor
+from splitpoint.method import Method
+from splitpoint.predictor import PostHocPredictor, Predictor
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 from splitpoint.surgery import Factory, build, factory_of
 

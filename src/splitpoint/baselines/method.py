@@ -14,7 +14,7 @@ from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.layout import Layout
-from splitpoint.method import Predictor
+from splitpoint.predictor import Predictor
 from splitpoint.surgery import Factory
 
 

@@ -18,8 +18,8 @@ from splitpoint.batches import Data
 from splitpoint.cache import Table
 from splitpoint.features import Tap, open_tap
 from splitpoint.layout import Layout
-from splitpoint.method import PostHocPredictor, Predictor
 from splitpoint.prediction import Prediction
+from splitpoint.predictor import PostHocPredictor, Predictor
 from splitpoint.recording import Recording, record
 from splitpoint.surgery import Factory
 

@@ -15,7 +15,8 @@ from splitpoint.batches import Data, output_tensor
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import frozen
-from splitpoint.method import Method, Predictor
+from splitpoint.method import Method
+from splitpoint.predictor import Predictor
 from splitpoint.regression import SplitPointRegressor
 from splitpoint.surgery import Factory
 

@@ -17,8 +17,8 @@ from splitpoint.baselines.plan import Plan
 from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.batches import Batch, Data, labelled, output_tensor
 from splitpoint.errors import SettingsError
-from splitpoint.method import Predictor
 from splitpoint.prediction import Prediction
+from splitpoint.predictor import Predictor
 from splitpoint.recording import bar
 from splitpoint.stacking import Stack
 from splitpoint.surgery import Factory, widen

@@ -15,8 +15,8 @@ from splitpoint.baselines.settings import Settings
 from splitpoint.bench.measures import measured
 from splitpoint.bench.protocols import Budget, Protocol, Trial, protocol_of
 from splitpoint.bench.record import Cell, Record, versions
-from splitpoint.method import Predictor
 from splitpoint.prediction import RegressionPrediction
+from splitpoint.predictor import Predictor
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 
 HIDDEN = 50

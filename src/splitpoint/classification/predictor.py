@@ -13,8 +13,8 @@ from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs,
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
-from splitpoint.method import PostHocPredictor
 from splitpoint.prediction import ClassificationPrediction
+from splitpoint.predictor import PostHocPredictor
 
 if TYPE_CHECKING:
     from splitpoint.classification.method import SplitPointClassifier

@@ -14,8 +14,8 @@ from splitpoint.consistency import Mars, scale_factors, sds
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
-from splitpoint.method import PostHocPredictor
 from splitpoint.prediction import RegressionPrediction
+from splitpoint.predictor import PostHocPredictor
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
