@@ -70,20 +70,20 @@ def cases(quick: bool) -> list[Case]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
-    rows, images, frames = (200, 128, 4) if quick else (2000, 1000, 32)
+    rows, images, frames = (200, 128, 4) if quick else (1000, 500, 16)
     tasks = ("regression", "classification")
     of = {task: tuple(name for name, m in METHODS.items() if task in m.about.tasks) for task in tasks}
     x = normal(rows, 8)
     mlp = Case(
-        "MLP 8-50-1, 2,000 rows", "regression", perceptron,
+        "MLP 8-50-1, 1,000 rows", "regression", perceptron,
         x, x[:, :1] + 0.3 * normal(rows, 1), 2 if quick else 40, 64, 50, of["regression"],
     )  # fmt: skip
     unet = Case(
-        "U-Net, 3x64x80 -> 1x64x80, 32 frames", "regression", UNet,
-        normal(frames, 3, 64, 80), normal(frames, 1, 64, 80), 1 if quick else 3, 8, 1, DENSE,
+        "U-Net, 3x32x40 -> 1x32x40, 16 frames", "regression", UNet,
+        normal(frames, 3, 32, 40), normal(frames, 1, 32, 40), 1 if quick else 3, 8, 3, DENSE,
     )  # fmt: skip
     conv = Case(
-        "LeNet, 1x28x28, 1,000 images", "classification", lenet, normal(images, 1, 28, 28),
+        "LeNet, 1x28x28, 500 images", "classification", lenet, normal(images, 1, 28, 28),
         torch.randint(10, (images,), generator=generator), 1 if quick else 5, 64, 5, of["classification"],
     )  # fmt: skip
     return [mlp, unet, conv]
