@@ -79,8 +79,8 @@ def cases(quick: bool) -> list[Case]:
         x, x[:, :1] + 0.3 * normal(rows, 1), 2 if quick else 40, 64, 50, of["regression"],
     )  # fmt: skip
     unet = Case(
-        "U-Net, 3x32x40 -> 1x32x40, 16 frames", "regression", UNet,
-        normal(frames, 3, 32, 40), normal(frames, 1, 32, 40), 1 if quick else 3, 8, 3, DENSE,
+        "U-Net, 3x32x48 -> 1x32x48, 16 frames", "regression", UNet,
+        normal(frames, 3, 32, 48), normal(frames, 1, 32, 48), 1 if quick else 3, 8, 3, DENSE,
     )  # fmt: skip
     conv = Case(
         "LeNet, 1x28x28, 500 images", "classification", lenet, normal(images, 1, 28, 28),
