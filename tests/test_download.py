@@ -197,6 +197,7 @@ def test_idx_files_with_other_images_are_refused(monkeypatch, web, tmp_path):
 @pytest.mark.parametrize(
     "data",
     [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"\0\0\x0d\1\0\0\0\2ab"), idx(np.zeros(4, np.uint8))[:-9]],
+    ids=["empty", "no gzip", "empty gzip", "other type", "cut short"],
 )
 def test_what_is_no_idx_file_is_told(tmp_path, data):
     (tmp_path / "a.gz").write_bytes(data)
