@@ -105,10 +105,16 @@ class Protocol:
             draw = UCI_NOISE_LAWS[noise]
             y_train = y_train + draw(len(y_train), generator)[:, None].float()
             y_test = y_test + draw(len(y_test), generator)[:, None].float()
-        count = max(int(CALIBRATION_SHARE * len(train)), FEWEST_CALIBRATION_ROWS)
-        held_out = torch.zeros(len(train), dtype=torch.bool)
-        held_out[torch.randperm(len(train), generator=generator)[:count]] = True
+        held_out = held_out_rows(len(train), generator)
         return Trial((parts.x_train, y_train), (parts.x_test, y_test), parts.scale, held_out)
+
+
+def held_out_rows(rows: int, generator: torch.Generator) -> Tensor:
+    """A mask (rows,) of the training rows that serve calibration: a tenth, but at least 80."""
+    mask = torch.zeros(rows, dtype=torch.bool)
+    count = max(int(CALIBRATION_SHARE * rows), FEWEST_CALIBRATION_ROWS)
+    mask[torch.randperm(rows, generator=generator)[:count]] = True
+    return mask
 
 
 def _with_noisy_copies(x: Tensor, y: Tensor, noise: str, generator: torch.Generator) -> Rows:
