@@ -73,7 +73,7 @@ class Record:
 
     def line(self) -> str:
         """The record as one line of JSON; NaN and infinity, which JSON lacks, become null."""
-        return json.dumps(_finite(asdict(self)), sort_keys=True, default=str) + "\n"
+        return json.dumps(finite(asdict(self)), sort_keys=True, default=str) + "\n"
 
 
 def parse(line: str) -> Record:
@@ -85,11 +85,12 @@ def parse(line: str) -> Record:
     return Record(**values)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same value with None for NaN and infinity, which JSON lacks, at any depth."""
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

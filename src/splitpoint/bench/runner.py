@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from tqdm import tqdm
@@ -32,7 +32,7 @@ class Work(Protocol):
 
 
 W = TypeVar("W", bound=Work)
-Run = Callable[[W], Iterator[list[Record]]]
+T = TypeVar("T")
 
 
 def done_in(folder: Path) -> Callable[[Cell, int], set[int]]:
@@ -43,7 +43,19 @@ def done_in(folder: Path) -> Callable[[Cell, int], set[int]]:
     return lambda cell, seed: found.get((cell, seed), set())
 
 
-def run_all(work: Sequence[W], run: Run[W], folder: Path, *, jobs: int, progress: bool) -> int:
+def _only_records(stack: Any) -> list[Record]:
+    return list(stack)
+
+
+def run_all(
+    work: Sequence[W],
+    run: Callable[[W], Iterator[T]],
+    folder: Path,
+    *,
+    jobs: int,
+    progress: bool,
+    keep: Callable[[T], list[Record]] = _only_records,
+) -> int:
     """Do all the work, largest pieces first, appending the records of every piece as it is done.
 
     Args:
@@ -52,6 +64,8 @@ def run_all(work: Sequence[W], run: Run[W], folder: Path, *, jobs: int, progress
         folder: where the records are.
         jobs: processes; 1 stays in this one.
         progress: whether to show one bar over all the work.
+        keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
+            records say that the work is done, and returns them.
 
     Returns:
         Number of records that failed.
@@ -61,7 +75,8 @@ def run_all(work: Sequence[W], run: Run[W], folder: Path, *, jobs: int, progress
     total = sum(piece.cost for piece in work)
     with tqdm(total=total, disable=not progress, dynamic_ncols=True, bar_format=BAR) as shown:
         for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, shown):
-            for records in stacks:
+            for stack in stacks:
+                records = keep(stack)
                 journal.append(records)
                 failed += sum(record.error is not None for record in records)
             shown.update(piece.cost)
@@ -71,8 +86,10 @@ def run_all(work: Sequence[W], run: Run[W], folder: Path, *, jobs: int, progress
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
 
 
-def _results(work: Sequence[W], run: Run[W], jobs: int, shown: tqdm[None]) -> Iterator[tuple[W, list[list[Record]]]]:
-    """Pieces with their records, in the order in which they are done."""
+def _results(
+    work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, shown: tqdm[None]
+) -> Iterator[tuple[W, list[T]]]:
+    """Pieces with what came of them, in the order in which they are done."""
     left = len(work)
     if jobs == 1:
         for piece in work:
@@ -82,7 +99,7 @@ def _results(work: Sequence[W], run: Run[W], jobs: int, shown: tqdm[None]) -> It
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(),)) as pool:
-        pending: dict[Future[list[list[Record]]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
+        pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
         try:
             while pending:
                 shown.set_postfix_str(f"{len(pending)} left")
@@ -94,7 +111,7 @@ def _results(work: Sequence[W], run: Run[W], jobs: int, shown: tqdm[None]) -> It
             raise
 
 
-def _collect(run: Run[W], piece: W) -> list[list[Record]]:
+def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
     return list(run(piece))
 
 

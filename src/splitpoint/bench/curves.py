@@ -1,0 +1,69 @@
+"""Predictions along the input of a task with one, as JSON lines: one line for each noise and method, the last one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from splitpoint.bench.record import finite
+
+CURVES = "curves.jsonl"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one method says on a grid, beside the truth and some training rows; all in units of the target.
+
+    Attributes:
+        noise: law of the noise.
+        method: id of the method.
+        x: the grid.
+        mean: prediction on it.
+        lower: lower bound of the interval; `upper` likewise.
+        upper: upper bound.
+        epistemic: score of the method.
+        truth: the target without noise.
+        true_lower: bound below which the interval's share of the noise on that side ends; `true_upper` likewise.
+        true_upper: the same above.
+        train_x: inputs of some training rows.
+        train_y: their targets.
+    """
+
+    noise: str
+    method: str
+    x: list[float]
+    mean: list[float]
+    lower: list[float]
+    upper: list[float]
+    epistemic: list[float]
+    truth: list[float]
+    true_lower: list[float]
+    true_upper: list[float]
+    train_x: list[float]
+    train_y: list[float]
+
+
+class CurveFile:
+    """The curves of a folder; rewritten as a whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / CURVES
+
+    def put(self, curve: Curve) -> None:
+        """Add a curve, in the place of one of the same noise and method."""
+        found = {(str(line["noise"]), str(line["method"])): line for line in self.lines()}
+        found[curve.noise, curve.method] = finite(asdict(curve))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".tmp")
+        draft.write_text("".join(json.dumps(line) + "\n" for line in found.values()), encoding="utf-8")
+        os.replace(draft, self.path)
+
+    def lines(self) -> list[Mapping[str, Any]]:
+        """The curves that are there, as they are written."""
+        if not self.path.is_file():
+            return []
+        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
