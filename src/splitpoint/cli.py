@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
@@ -85,17 +85,38 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     uci.add_argument("--noise", nargs="+", default=["clean"], help="clean (default), log_normal, trimodal")
     uci.add_argument("--datasets", nargs="+", help="names of sets (default: all nine)")
     uci.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
-    uci.add_argument("--trials", type=int, default=20, help="splits of every set (default: 20)")
-    uci.add_argument("--epochs", type=int, help="of the networks (default: those of the protocol)")
-    _add_run(uci, Path("out/uci"))
+    _add_run(uci, Path("out/uci"), trials=20)
     uci.set_defaults(run=_bench_uci)
+    cubic = suites.add_parser("cubic", help="a cubic with three kinds of noise, all methods, and curves to draw")
+    cubic.add_argument("--noise", nargs="+", help="log_normal, trimodal, gaussian (default: all three)")
+    cubic.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    _add_run(cubic, Path("out/cubic"), trials=3)
+    cubic.set_defaults(run=_bench_cubic)
+    ablation = suites.add_parser("uci-ablation", help="what every choice of the method is worth, on UCI sets")
+    ablation.add_argument("--datasets", nargs="+", help="names of sets (default: the six of the paper)")
+    ablation.add_argument(
+        "--ablations",
+        nargs="+",
+        help="training, hidden_layers, residuals, quantile_loss, head_layers, calibration (default: all)",
+    )
+    _add_run(ablation, Path("out/uci-ablation"), trials=20)
+    ablation.set_defaults(run=_bench_uci_ablation)
 
 
-def _add_run(parser: argparse.ArgumentParser, out: Path) -> None:
+def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
+    parser.add_argument("--trials", type=int, default=trials, help=f"of every experiment (default: {trials})")
+    parser.add_argument("--epochs", type=int, help="of the networks (default: those of the protocol)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
     parser.add_argument("--out", type=Path, default=out, help=f"folder of the records (default: {out})")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _of_run(options: argparse.Namespace) -> dict[str, Any]:
+    """What all experiments take."""
+    return {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed")} | {
+        "progress": not options.quiet
+    }
 
 
 def _bench_uci(options: argparse.Namespace) -> str:
@@ -107,12 +128,20 @@ def _bench_uci(options: argparse.Namespace) -> str:
         noises=options.noise,
         datasets=options.datasets,
         methods=options.methods,
-        trials=options.trials,
-        epochs=options.epochs,
-        jobs=options.jobs,
-        seed=options.seed,
-        progress=not options.quiet,
+        **_of_run(options),
     )
+
+
+def _bench_cubic(options: argparse.Namespace) -> str:
+    from splitpoint.bench.suites import bench_cubic
+
+    return bench_cubic(options.out, noises=options.noise, methods=options.methods, **_of_run(options))
+
+
+def _bench_uci_ablation(options: argparse.Namespace) -> str:
+    from splitpoint.bench.suites import bench_uci_ablation
+
+    return bench_uci_ablation(options.out, datasets=options.datasets, ablations=options.ablations, **_of_run(options))
 
 
 def _methods(_: argparse.Namespace) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from splitpoint.bench import uci
+from splitpoint.bench import ablation, cubic, uci
+from splitpoint.bench.curves import CurveFile
 from splitpoint.bench.protocols import NOISES, protocol_of
+from splitpoint.bench.record import Record
 from splitpoint.bench.runner import done_in, run_all
 from splitpoint.datasets import TABLES
 from splitpoint.errors import SettingsError
@@ -35,6 +37,55 @@ def bench_uci(
         chosen.table(dataset)
     work = uci.units(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
     failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work), failed)
+
+
+def bench_cubic(
+    folder: Path,
+    *,
+    noises: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int = 3,
+    epochs: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+    progress: bool = True,
+) -> str:
+    """Run the cubic experiment that `folder` lacks; returns what was done, in words."""
+    noises = _among("noise", noises, cubic.CUBIC_NOISES)
+    methods = _among("methods", methods, cubic.CUBIC_METHODS)
+    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    curves = CurveFile(folder)
+
+    def keep(outcome: cubic.Outcome) -> list[Record]:
+        if outcome.curve is not None:
+            curves.put(outcome.curve)
+        return outcome.records
+
+    work = cubic.units(noises, methods, trials, seed, epochs, done_in(folder))
+    failed = run_all(work, cubic.run, folder, jobs=jobs, progress=progress, keep=keep)
+    return _summary(folder, len(work), failed)
+
+
+def bench_uci_ablation(
+    folder: Path,
+    *,
+    datasets: Sequence[str] | None = None,
+    ablations: Sequence[str] | None = None,
+    trials: int = 20,
+    epochs: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+    progress: bool = True,
+) -> str:
+    """Run the ablations on UCI sets that `folder` lacks; returns what was done, in words."""
+    datasets = _among("datasets", datasets or ablation.DATASETS, list(TABLES))
+    ablations = _among("ablations", ablations, list(ablation.ABLATIONS))
+    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    for dataset in datasets:
+        protocol_of("paper").table(dataset)
+    work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder))
+    failed = run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
 
 

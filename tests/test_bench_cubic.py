@@ -1,0 +1,202 @@
+"""The cubic experiment: its rows, its records and its curves, whole and resumable."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from splitpoint.bench import cubic
+from splitpoint.bench.curves import CURVES, Curve, CurveFile
+from splitpoint.bench.record import Journal
+from splitpoint.bench.suites import bench_cubic
+from splitpoint.datasets import NOISE_LAWS
+from splitpoint.errors import SettingsError
+
+QUICK = {"noises": ["trimodal"], "epochs": 3, "jobs": 1, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def every_method(tmp_path_factory):
+    """A folder with two trials of all methods under one noise."""
+    folder = tmp_path_factory.mktemp("cubic")
+    bench_cubic(folder, trials=2, **QUICK)
+    return folder
+
+
+def records(folder):
+    return Journal(folder).read()
+
+
+def curves(folder):
+    return [json.loads(line) for line in (folder / CURVES).read_text().splitlines()]
+
+
+# Rows
+
+
+def test_training_rows_lie_in_four_and_test_rows_in_six():
+    own = cubic.trial("gaussian", 0)
+    assert own.train[0].shape == own.train[1].shape == (2000, 1)
+    assert own.test[0].shape == own.test[1].shape == (1000, 1)
+    assert own.train[0].abs().max() <= 4 < own.test[0].abs().max() <= 6
+    assert int(own.held_out.sum()) == 200
+
+
+def test_noise_of_the_rows_has_the_law_that_is_named():
+    own = cubic.trial("gaussian", 0)
+    noise = own.train[1] - own.train[0] ** 3
+    assert abs(float(noise.mean())) < 3 * 8 / math.sqrt(2000)
+    assert float(noise.std()) == pytest.approx(8, rel=0.06)
+
+
+def test_rows_depend_on_noise_and_number_alone():
+    assert torch.equal(cubic.trial("trimodal", 1).train[1], cubic.trial("trimodal", 1).train[1])
+    assert not torch.equal(cubic.trial("trimodal", 1).train[0], cubic.trial("trimodal", 2).train[0])
+    assert not torch.equal(cubic.trial("trimodal", 1).train[0], cubic.trial("gaussian", 1).train[0])
+
+
+def test_base_network_has_two_hidden_layers_of_64():
+    sizes = [tuple(weight.shape) for weight in cubic.network().parameters() if weight.dim() == 2]
+    assert sizes == [(64, 1), (64, 64), (1, 64)]
+
+
+# Records
+
+
+def test_every_method_has_every_trial(every_method):
+    found = records(every_method)
+    assert {(r.method, r.trial) for r in found} == {(m, t) for m in cubic.CUBIC_METHODS for t in range(2)}
+    assert len(found) == 2 * len(cubic.CUBIC_METHODS) == 24
+    for record in found:
+        assert record.error is None
+        assert record.cell[:4] == ("cubic", "paper", "trimodal", "cubic")
+        assert record.stack == (0, 1)
+
+
+def test_metrics_are_complete_and_of_rows_in_range(every_method):
+    for record in records(every_method):
+        assert {"rmse", "picp", "piece", "piece_plus", "piece_minus", "winkler", "auroc_ood"} <= set(record.metrics)
+        assert 0 <= record.metrics["auroc_ood"] <= 1
+        # the targets of rows in range have a deviation of about 34, those of all test rows of about 85
+        assert record.metrics["rmse"] < 45
+
+
+def test_methods_without_an_epistemic_score_cannot_tell_rows_out_of_range(every_method):
+    for record in records(every_method):
+        if record.method in ("gaussian", "conformal"):
+            assert record.metrics["auroc_ood"] == 0.5
+
+
+def test_settings_are_those_of_the_paper():
+    assert (cubic.BUDGET.learning_rate, cubic.BUDGET.batch_size, cubic.BUDGET.epochs) == (1e-3, 2000, 5000)
+    assert cubic.SETTINGS["sqr_oc"] == {"certificates": 20}
+    assert tuple(NOISE_LAWS) == cubic.CUBIC_NOISES == ("log_normal", "trimodal", "gaussian")
+
+
+def test_settings_are_recorded(every_method):
+    by_method = {record.method: record.settings for record in records(every_method)}
+    assert by_method["sqr_oc"] == {"learning_rate": 1e-3, "batch_size": 2000, "epochs": 3, "certificates": 20}
+    assert by_method["gaussian"] == {"learning_rate": 1e-3, "batch_size": 2000, "epochs": 3}
+
+
+# Curves
+
+
+def test_every_method_has_one_curve(every_method):
+    lines = curves(every_method)
+    assert sorted(line["method"] for line in lines) == sorted(cubic.CUBIC_METHODS)
+    assert {line["noise"] for line in lines} == {"trimodal"}
+
+
+def test_curves_are_well_formed(every_method):
+    for line in curves(every_method):
+        x = torch.tensor(line["x"])
+        assert torch.allclose(x, torch.linspace(-6, 6, 241), atol=1e-5)
+        for name in ("mean", "lower", "upper", "epistemic", "truth", "true_lower", "true_upper"):
+            assert len(line[name]) == 241
+            assert all(isinstance(value, float) for value in line[name])
+        assert torch.allclose(torch.tensor(line["truth"]), x**3, atol=1e-3)
+        assert len(line["train_x"]) == len(line["train_y"]) == 200
+        assert max(map(abs, line["train_x"])) <= 4
+
+
+def test_true_bounds_are_those_of_the_law(every_method):
+    # 0.4 N(0,1) + 0.3 N(40,1) + 0.3 N(-10,1) has mean 9: above it lies only the mode at 40, whose 0.95 quantile is
+    # 41.64; below it lie 7 parts, of which the lowest 0.05 * 7 = 0.35 parts end in the mode at -10
+    line = curves(every_method)[0]
+    middle = line["x"].index(0.0)
+    normal = torch.distributions.Normal(0.0, 1.0)
+    assert line["true_upper"][middle] == pytest.approx(31 + float(normal.icdf(torch.tensor(0.95))), abs=0.02)
+    lowest = float(normal.icdf(torch.tensor(0.35 / 3)))
+    assert line["true_lower"][middle] == pytest.approx(-19 + lowest, abs=0.02)
+
+
+def test_a_curve_takes_the_place_of_its_predecessor(tmp_path):
+    file = CurveFile(tmp_path / "new")
+    parts = {name: [0.0] for name in Curve.__dataclass_fields__ if name not in ("noise", "method")}
+    for mean in ([1.0], [2.0], [math.nan]):
+        file.put(Curve("gaussian", "laplace", **(parts | {"mean": mean})))
+        file.put(Curve("gaussian", "sqr_oc", **parts))
+    assert [(line["method"], line["mean"]) for line in file.lines()] == [("laplace", [None]), ("sqr_oc", [0.0])]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [CURVES]
+
+
+# Going on
+
+
+def test_nothing_is_done_twice(every_method):
+    before = {path.name: path.read_bytes() for path in every_method.iterdir()}
+    assert "Nothing was left to do" in bench_cubic(every_method, trials=2, **QUICK)
+    assert {path.name: path.read_bytes() for path in every_method.iterdir()} == before
+
+
+def test_further_trials_and_methods_are_added(tmp_path):
+    bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+    first = curves(tmp_path)
+    bench_cubic(tmp_path, methods=["gaussian", "laplace"], trials=2, **QUICK)
+    found = {(record.method, record.trial): record.stack for record in records(tmp_path)}
+    assert found == {("gaussian", 0): (0,), ("gaussian", 1): (1,), ("laplace", 0): (0, 1), ("laplace", 1): (0, 1)}
+    assert sorted(line["method"] for line in curves(tmp_path)) == ["gaussian", "laplace"]
+    assert first[0] in curves(tmp_path)
+
+
+def test_a_curve_is_stored_before_its_records(tmp_path, monkeypatch):
+    def killed(_self, _records):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "append", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+    assert records(tmp_path) == []
+    monkeypatch.undo()
+    bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+    assert len(records(tmp_path)) == len(curves(tmp_path)) == 1
+
+
+def test_a_failure_is_a_record_without_a_curve(tmp_path, monkeypatch):
+    monkeypatch.setitem(cubic.SETTINGS, "laplace", {"no_such_setting": 1})
+    said = bench_cubic(tmp_path, methods=["laplace", "splitpoint"], trials=1, **QUICK)
+    assert "1 trials failed" in said
+    failed, fine = sorted(records(tmp_path), key=lambda record: record.method)
+    assert "no_such_setting" in failed.error
+    assert fine.error is None
+    assert [line["method"] for line in curves(tmp_path)] == ["splitpoint"]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ({"noises": ["clean"]}, ("Expected noise among log_normal", "clean")),
+        ({"methods": ["oc"]}, ("Expected methods among", "oc")),
+        ({"trials": 0}, ("Expected trials >= 1", "0")),
+        ({"epochs": 0}, ("Expected epochs >= 1", "0")),
+    ],
+)
+def test_bad_arguments_are_told_in_one_sentence(tmp_path, arguments, parts):
+    with pytest.raises(SettingsError) as caught:
+        bench_cubic(tmp_path, **arguments)
+    assert all(part in str(caught.value) for part in parts)
