@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from splitpoint import cli
 from splitpoint.bench import ablation
 from splitpoint.bench.ablation import ABLATIONS, VARIANTS, Shuffled
 from splitpoint.bench.record import Journal
@@ -184,6 +185,20 @@ def test_a_variant_that_fails_takes_no_other_with_it(tmp_path, monkeypatch):
 
 
 # Arguments
+
+
+def test_the_command_says_what_was_done(tmp_path, capsys):
+    argv = ["bench", "uci-ablation", "--datasets", "energy", "--ablations", "hidden_layers", "--trials", "1"]
+    assert cli.main([*argv, "--epochs", "2", "--jobs", "1", "--quiet", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("1 piece")
+    assert set(by_variant(tmp_path)) == {"hidden_layers=1", "hidden_layers=2", "hidden_layers=3"}
+
+
+def test_the_command_tells_a_bad_argument_in_one_line(tmp_path, capsys):
+    assert cli.main(["bench", "uci-ablation", "--ablations", "width", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("splitpoint: Expected ablations among")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from splitpoint import cli
 from splitpoint.bench import cubic
 from splitpoint.bench.curves import CURVES, Curve, CurveFile
 from splitpoint.bench.record import Journal
@@ -177,7 +178,7 @@ def test_a_curve_is_stored_before_its_records(tmp_path, monkeypatch):
 def test_a_failure_is_a_record_without_a_curve(tmp_path, monkeypatch):
     monkeypatch.setitem(cubic.SETTINGS, "laplace", {"no_such_setting": 1})
     said = bench_cubic(tmp_path, methods=["laplace", "splitpoint"], trials=1, **QUICK)
-    assert "1 trials failed" in said
+    assert "failed" in said
     failed, fine = sorted(records(tmp_path), key=lambda record: record.method)
     assert "no_such_setting" in failed.error
     assert fine.error is None
@@ -185,6 +186,20 @@ def test_a_failure_is_a_record_without_a_curve(tmp_path, monkeypatch):
 
 
 # Arguments
+
+
+def test_the_command_says_what_was_done(tmp_path, capsys):
+    argv = ["bench", "cubic", "--noise", "gaussian", "--methods", "gaussian", "--trials", "1", "--epochs", "2"]
+    assert cli.main([*argv, "--jobs", "1", "--quiet", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("1 piece")
+    assert [record.method for record in records(tmp_path)] == ["gaussian"]
+
+
+def test_the_command_tells_a_bad_argument_in_one_line(tmp_path, capsys):
+    assert cli.main(["bench", "cubic", "--noise", "clean", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("splitpoint: Expected noise among")
 
 
 @pytest.mark.parametrize(
