@@ -16,7 +16,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from splitpoint.bench.families import SHARES, Fitted, Setup, base_networks, consistent
+from splitpoint.bench.families import EFFORT, Fitted, Setup, base_networks, consistent
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.protocols import Rows, Trial
 from splitpoint.bench.record import Cell, Record
@@ -105,7 +105,7 @@ class Unit(Piece):
     @property
     def cost(self) -> float:
         """A rough measure of the work, to begin with the largest."""
-        each = len(self.methods) if self.family == "post_hoc" else SHARES.get(self.family, 10)
+        each = len(self.methods) if self.family == "post_hoc" else EFFORT.get(self.family, 10)
         return ROWS.get(self.dataset, 1000) * len(self.trials) * each
 
     def cell(self, method: str) -> Cell:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from splitpoint import metrics
 from splitpoint.bench.curves import Curve
-from splitpoint.bench.families import FAMILIES, SHARES, Fitted, Setup, fit_family
+from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
 from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.protocols import Budget, Trial, held_out_rows
@@ -50,7 +50,7 @@ class Unit(Piece):
     @property
     def cost(self) -> float:
         """A rough measure of the work, to begin with the largest."""
-        return len(self.trials) * SHARES.get(self.family, 1)
+        return len(self.trials) * EFFORT.get(self.family, 1)
 
 
 class Outcome(NamedTuple):

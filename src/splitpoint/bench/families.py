@@ -31,7 +31,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Methods by what they are trained on together: alone, on base networks of all training rows, or on base networks of
 the training rows that do not serve calibration."""
 
-SHARES = {"deep_ensemble": 5, "post_hoc": 3, "held_out": 3}
+EFFORT = {"deep_ensemble": 5, "post_hoc": 3, "held_out": 3}
 """Rough work of the families in networks of one trial, where it is not one."""
 
 
@@ -108,7 +108,7 @@ def _post_hoc(methods: Sequence[str], setup: Setup, trials: Sequence[Trial], see
         )
         yield "laplace", Fitted(predictors, setup.described("laplace"), cost + time.process_time() - began)
     if {"splitpoint", "splitpoint_calibrated"} & set(methods):
-        heads = SplitPointRegressor.paper(**asdict(setup.budget))
+        heads = SplitPointRegressor.paper(**setup.described("splitpoint"))
         began = time.process_time()
         plain = heads.fit_many(networks, data, seeds=seeds, progress=False)
         seconds = cost + time.process_time() - began
@@ -116,7 +116,7 @@ def _post_hoc(methods: Sequence[str], setup: Setup, trials: Sequence[Trial], see
             yield "splitpoint", Fitted(plain, setup.described("splitpoint"), seconds)
         if "splitpoint_calibrated" in methods:
             calibrated = [consistent(uq) for uq in plain]
-            yield "splitpoint_calibrated", Fitted(calibrated, setup.described("splitpoint_calibrated"), seconds)
+            yield "splitpoint_calibrated", Fitted(calibrated, setup.described("splitpoint"), seconds)
     if "splitpoint_default" in methods:
         began = time.process_time()
         recipe = SplitPointRegressor(**setup.changed("splitpoint_default"))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
-from splitpoint.bench.families import FAMILIES, SHARES, Fitted, Setup, fit_family
+from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
 from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.protocols import Trial, protocol_of
@@ -37,7 +37,7 @@ class Unit(Piece):
     @property
     def cost(self) -> float:
         """A rough measure of the work, to begin with the largest."""
-        return ROWS.get(self.dataset, 1000) * len(self.trials) * SHARES.get(self.family, 1)
+        return ROWS.get(self.dataset, 1000) * len(self.trials) * EFFORT.get(self.family, 1)
 
 
 def run(unit: Unit) -> Iterator[list[Record]]:
