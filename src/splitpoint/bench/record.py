@@ -113,8 +113,11 @@ class Journal:
         try:
             if not self._ends_well():
                 text = "\n" + text
-            os.write(handle, text.encode())
+            data = text.encode()
+            written = os.write(handle, data)
             os.fsync(handle)
+            if written < len(data):
+                raise DataError(f"Expected to write {len(data)} bytes to {self.path}, but only {written} fitted.")
         finally:
             os.close(handle)
 
@@ -137,9 +140,11 @@ class Journal:
 
 def _whole(line: str) -> Record | None:
     try:
-        return parse(line)
-    except (ValueError, TypeError, KeyError):
+        record = parse(line)
+        hash((record.cell, record.seed, record.trial, record.stack))  # a TypeError where one is no name or number
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
+    return record
 
 
 def _whole_stacks(records: Iterable[Record]) -> list[Record]:
