@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from splitpoint import metrics
-from splitpoint.prediction import RegressionPrediction
+from splitpoint.prediction import RegressionPrediction, aligned
 
 IN_UNITS = ("rmse", "mpiw", "winkler", "crps")
 """Metrics that scale with the target."""
@@ -28,6 +28,7 @@ def measured(
         authors: judge intervals and scores of ensembles as the published code does.
     """
     prediction = as_published(method, prediction) if authors else prediction
+    target = aligned(prediction.mean, target)
     level = prediction.levels[-1]
     above = int((target > prediction.mean).sum())
     below = int((target < prediction.mean).sum())
