@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from splitpoint.bench import ablation, cubic, uci
 from splitpoint.bench.curves import CurveFile
 from splitpoint.bench.protocols import NOISES, protocol_of
-from splitpoint.bench.record import Record
+from splitpoint.bench.record import RECORDS, Journal, Record
 from splitpoint.bench.runner import done_in, run_all
 from splitpoint.datasets import TABLES
 from splitpoint.errors import SettingsError
@@ -35,6 +35,7 @@ def bench_uci(
     chosen = protocol_of(protocol)
     for dataset in datasets:
         chosen.table(dataset)
+    _check_epochs(folder, "uci", protocol, {name: epochs or chosen.budget(name).epochs for name in datasets})
     work = uci.units(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
     failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
@@ -90,9 +91,25 @@ def bench_uci_ablation(
 
 
 def _summary(folder: Path, pieces: int, failed: int) -> str:
-    done = f"{pieces} pieces of work done" if pieces else "Nothing was left to do"
-    trouble = f"; {failed} trials failed, their errors are in the records" if failed else ""
-    return f"{done}{trouble}. Records: {folder / 'records.jsonl'}. Next: splitpoint report {folder}"
+    done = f"{_count(pieces, 'piece')} of work done" if pieces else "Nothing was left to do"
+    trouble = f"; {_count(failed, 'trial')} failed, see the errors in the records" if failed else ""
+    return f"{done}{trouble}. Records: {folder / RECORDS}. Next: splitpoint report {folder}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _check_epochs(folder: Path, suite: str, protocol: str, wanted: Mapping[str, int]) -> None:
+    """Results of another number of epochs must not stand in for those that are asked for, by data set."""
+    for record in Journal(folder).read():
+        same = (record.suite, record.protocol) == (suite, protocol) and record.dataset in wanted
+        found = record.settings.get("epochs")
+        if same and found is not None and found != wanted[record.dataset]:
+            raise SettingsError(
+                f"Expected results of {wanted[record.dataset]} epochs for {record.dataset} in {folder}, but it has "
+                f"some of {found}; give another folder, or the same epochs."
+            )
 
 
 def _among(name: str, given: Sequence[str] | None, allowed: Sequence[str]) -> Sequence[str]:
