@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SplitPointError, OSError) as error:
         print(f"splitpoint: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("splitpoint: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

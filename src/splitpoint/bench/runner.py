@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +18,9 @@ import torch
 from tqdm import tqdm
 
 from splitpoint.bench.record import Cell, Journal, Record
+from splitpoint.errors import DataError, SplitPointError
+
+BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 class Work(Protocol):
@@ -70,10 +76,11 @@ def run_all(
     Returns:
         Number of records that failed.
     """
+    _check_folder(folder)
     journal = Journal(folder)
     failed = 0
     total = sum(piece.cost for piece in work)
-    with tqdm(total=total, disable=not progress, dynamic_ncols=True, bar_format=BAR) as shown:
+    with tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown:
         for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, shown):
             for stack in stacks:
                 records = keep(stack)
@@ -83,31 +90,42 @@ def run_all(
     return failed
 
 
-BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
+def _check_folder(folder: Path) -> None:
+    """Find out now, not when the first piece is done, that records cannot be written."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise DataError(f"Expected to write records to the folder {folder}, but cannot write to {existing}.")
 
 
 def _results(
     work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, shown: tqdm[None]
 ) -> Iterator[tuple[W, list[T]]]:
     """Pieces with what came of them, in the order in which they are done."""
-    left = len(work)
     if jobs == 1:
-        for piece in work:
-            shown.set_postfix_str(f"{left} left: {piece.label}")
-            yield piece, list(run(piece))
-            left -= 1
+        with _arithmetic():
+            for number, piece in enumerate(work):
+                shown.set_postfix_str(f"{len(work) - number} left: {piece.label}")
+                yield piece, list(run(piece))
         return
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(),)) as pool:
-        pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
         try:
+            pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
             while pending:
                 shown.set_postfix_str(f"{len(pending)} left")
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in finished:
                     yield pending.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise SplitPointError(
+                "Expected all processes to live, but one was killed, perhaps for want of memory; "
+                "run the same command again, with fewer jobs."
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.kill()
             raise
 
 
@@ -116,9 +134,10 @@ def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
 
 
 def _prepare(parent: int) -> None:
-    """One thread for each process, no denormal numbers, and an end when the parent ends."""
+    """Make this process a worker: the arithmetic of all pieces, no answer to Ctrl-C, and an end when the parent ends."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
 
@@ -126,3 +145,16 @@ def _follow(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
+
+
+@contextmanager
+def _arithmetic() -> Iterator[None]:
+    """One thread and no denormal numbers, as in workers, so that results do not depend on the number of jobs."""
+    threads, denormals = torch.get_num_threads(), bool(torch.tensor(1e-40) * 1 > 0)
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(not denormals)
