@@ -53,6 +53,14 @@ def test_every_row_comes_once_per_epoch_up_to_the_fill(count, size, steps):
             assert own[count:].tolist() == own[: len(own) - count].tolist()
 
 
+def test_batches_do_not_depend_on_how_many_are_gathered_together(monkeypatch):
+    data = rows(50)
+    together = seen(feed_of([data] * 2, 8, NETWORK, [0, 1]))
+    for numbers in (1, 2 * 2 * 8 * 3):
+        monkeypatch.setattr("splitpoint.networks.GATHERED", numbers)
+        assert torch.equal(seen(feed_of([data] * 2, 8, NETWORK, [0, 1])), together)
+
+
 def test_members_have_orders_of_their_own_that_follow_the_seed():
     data = rows(50)
     first, again, other = (seen(feed_of([data] * 2, 10, NETWORK, [seed, seed + 1])) for seed in (0, 0, 7))

@@ -19,6 +19,8 @@ from splitpoint.stacking import Stack
 from splitpoint.surgery import seeded
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
+GATHERED = 2**20
+"""Numbers that are gathered from the data at a time; a few megabytes."""
 
 StepLoss = Callable[[Stack, Batch, float], Tensor]
 """From a stack, a batch (E, B, ...) and the share of the training that is done to the loss (E,) of every member."""
@@ -121,7 +123,7 @@ def _epoch(
     share: float,
 ) -> float:
     """One pass over the data; returns the mean loss of the last step."""
-    last = torch.full((), torch.nan)
+    losses = torch.full((1,), torch.nan)
     for number, batch in enumerate(feed.epoch()):
         part = done + share * number / feed.steps
         for group in optimiser.param_groups:
@@ -130,8 +132,7 @@ def _epoch(
         losses = loss(stack, batch, part)
         losses.sum().backward()
         optimiser.step()
-        last = losses.detach().mean()
-    return float(last)
+    return float(losses.detach().mean())
 
 
 @dataclass
@@ -197,9 +198,23 @@ class ArrayFeed(Feed):
         for place, generator in zip(self.places, self.generators, strict=True):
             order = place[torch.randperm(len(place), generator=generator)]
             orders.append(order[torch.arange(self.steps * self.batch_size) % len(place)])
-        for step in torch.stack(orders).split(self.batch_size, 1):
-            rows = {k: v[step.flatten()].unflatten(0, step.shape) for k, v in self.columns.items()}
-            yield next(labelled([_item(rows)], 1)).to(self.network)
+        steps = torch.stack(orders).unflatten(1, (self.steps, self.batch_size)).transpose(0, 1)
+        for some in steps.split(self._gathered()):
+            rows = {k: v.index_select(0, some.flatten()).unflatten(0, some.shape) for k, v in self.columns.items()}
+            together = next(labelled([_item(rows)], 1)).to(self.network)
+            yield from (_at(together, number) for number in range(len(some)))
+
+    def _gathered(self) -> int:
+        """Steps whose rows are gathered together, which costs far less than step by step."""
+        numbers = sum(column[0].numel() for column in self.columns.values())
+        return max(1, GATHERED // (numbers * self.batch_size * len(self.places)))
+
+
+def _at(batch: Batch, number: int) -> Batch:
+    """Entry `number` of a batch of batches."""
+    assert batch.target is not None
+    kwargs = {name: value[number] for name, value in batch.kwargs.items()}
+    return Batch(tuple(value[number] for value in batch.args), kwargs, batch.target[number])
 
 
 def _item(rows: dict[Any, Tensor]) -> Any:
