@@ -162,7 +162,9 @@ def test_the_published_code_has_budgets_of_its_own_for_three_sets():
     assert {PAPER.budget(name) for name in TABLES} == {Budget(1e-4, 64, 400)}
 
 
-@pytest.mark.parametrize(("name", "first", "second"), [("energy", "heating", "cooling"), ("naval", "compressor", "turbine")])
+@pytest.mark.parametrize(
+    ("name", "first", "second"), [("energy", "heating", "cooling"), ("naval", "compressor", "turbine")]
+)
 def test_the_published_code_takes_the_second_target(name, first, second):
     assert (real(PAPER, name).target, real(AUTHORS, name).target) == (first, second)
     assert not torch.equal(real(PAPER, name).y, real(AUTHORS, name).y)

@@ -36,7 +36,10 @@ def journal(tmp_path):
 
 def test_a_record_comes_back_as_it_was():
     whole = record(
-        timing={"train_cpu_s": 1.25}, settings={"epochs": 3, "tau": "input"}, error="ValueError: no", versions=versions()
+        timing={"train_cpu_s": 1.25},
+        settings={"epochs": 3, "tau": "input"},
+        error="ValueError: no",
+        versions=versions(),
     )
     assert parse(whole.line()) == whole
     assert whole.line().count("\n") == 1
@@ -126,7 +129,9 @@ def test_a_stack_that_was_torn_and_then_written_whole_counts_once(journal):
     assert journal.read() == stack_of(0, 1)
 
 
-@given(cut=st.integers(0, 4000), junk=st.sampled_from(["", "\n", "{}\n", "null\n", "[1]\n", "\x00\xff", '{"suite": 1}\n']))
+@given(
+    cut=st.integers(0, 4000), junk=st.sampled_from(["", "\n", "{}\n", "null\n", "[1]\n", "\x00\xff", '{"suite": 1}\n'])
+)
 def test_any_cut_leaves_whole_stacks_only(tmp_path_factory, cut, junk):
     journal = Journal(tmp_path_factory.mktemp("cut"))
     stacks = [stack_of(0, 1), stack_of(2), stack_of(0, 1, 2, method="laplace")]
@@ -135,7 +140,12 @@ def test_any_cut_leaves_whole_stacks_only(tmp_path_factory, cut, junk):
     found = journal.read()
     ends = [len("".join(map(text_of, stacks[: n + 1])).encode()) for n in range(3)]
     whole = [one for stack, end in zip(stacks, ends, strict=True) if end <= cut for one in stack]
-    late = [one for stack, end in zip(stacks, ends, strict=True) if cut == end - 1 and junk[:1] in ("", "\n") for one in stack]
+    late = [
+        one
+        for stack, end in zip(stacks, ends, strict=True)
+        if cut == end - 1 and junk[:1] in ("", "\n")
+        for one in stack
+    ]
     assert found in (whole, whole + late)  # without its newline alone, a last line is still whole
 
 
@@ -185,7 +195,9 @@ def test_a_missing_folder_has_no_records(tmp_path):
 def test_a_folder_without_results_says_what_to_run(tmp_path, content):
     if content is not None:
         (tmp_path / RECORDS).write_text(content)
-    with pytest.raises(DataError, match=r"^Expected results in .*, but found no records.jsonl there; run `splitpoint bench`"):
+    with pytest.raises(
+        DataError, match=r"^Expected results in .*, but found no records.jsonl there; run `splitpoint bench`"
+    ):
         read_records(tmp_path)
 
 

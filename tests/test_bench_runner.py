@@ -315,7 +315,9 @@ def test_two_jobs_give_the_records_of_one(tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_told_in_a_sentence(tmp_path):
-    with pytest.raises(SplitPointError, match=r"^Expected all processes to live, but one was killed, .* with fewer jobs\."):
+    with pytest.raises(
+        SplitPointError, match=r"^Expected all processes to live, but one was killed, .* with fewer jobs\."
+    ):
         run_all([Toy("a", (0,)), Toy("b", (0,))], run_work_that_dies, tmp_path, jobs=2, progress=False)
 
 
@@ -338,7 +340,7 @@ def test_the_command_killed_ten_times_ends_with_the_records_of_an_undisturbed_ru
     grid = ("--datasets", "yacht", "--methods", *methods, "--trials", 2, "--epochs", 20, "--quiet")
     began = time.monotonic()
     whole = command(*grid, "--out", tmp_path / "whole", stdout=subprocess.PIPE)
-    assert "6 pieces" in whole.communicate()[0] or whole.returncode == 0
+    assert whole.communicate()[0].startswith("5 pieces of work done. ")
     took, chance = time.monotonic() - began, random.Random(0)
     for number in range(KILLS):
         run = command(*grid, "--out", tmp_path / "killed", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

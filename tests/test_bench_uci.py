@@ -1,4 +1,4 @@
-"""The UCI experiments on a small synthetic set: complete records, failures that stay where they are, work that is left."""
+"""The UCI experiments on a small synthetic set: complete records, failures that stay put, and the work that is left."""
 
 import dataclasses
 import math
@@ -216,7 +216,9 @@ def test_wrong_requests_are_one_sentence(tmp_path, change, message):
 
 def test_results_of_other_epochs_do_not_count_as_done(tmp_path):
     bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
-    with pytest.raises(SettingsError, match=r"Expected results of 400 epochs for yacht in .*, but it has some of 2; give"):
+    with pytest.raises(
+        SettingsError, match=r"Expected results of 400 epochs for yacht in .*, but it has some of 2; give"
+    ):
         bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS | {"epochs": None})
     bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS | {"epochs": 3, "datasets": ["boston"]})
 
@@ -224,5 +226,7 @@ def test_results_of_other_epochs_do_not_count_as_done(tmp_path):
 def test_a_folder_that_is_a_file_is_told_before_anything_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(uci, "run", None)
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"Expected to write records to the folder .*file, but cannot write to .*file\."):
+    with pytest.raises(
+        DataError, match=r"Expected to write records to the folder .*file, but cannot write to .*file\."
+    ):
         bench_uci(tmp_path / "file", trials=1, methods=["gaussian"], **SETTINGS)

@@ -134,7 +134,7 @@ def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
 
 
 def _prepare(parent: int) -> None:
-    """Make this process a worker: the arithmetic of all pieces, no answer to Ctrl-C, and an end when the parent ends."""
+    """Make this process a worker: one thread, no denormal numbers, deaf to Ctrl-C, and gone when its parent is."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
