@@ -18,7 +18,7 @@ off that one side has too few residuals for them.
 
 Networks get 400 epochs in the suite and heads of the default recipe at least 1,000 steps; both are cut down here to the
 share that `--epochs` is of 400, so that methods keep their weight in the total. Fixed costs of the suite, which are not
-cut down, then count for more than they do in a full run. CPU seconds are sums over the sets; ratios are plain over suite.
+cut down, then count for more than in a full run. CPU seconds are sums over the sets; ratios are plain over suite.
 """
 
 from __future__ import annotations
