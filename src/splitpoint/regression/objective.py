@@ -74,19 +74,19 @@ class Objective:
     def loss(self, heads: Heads, rows: Rows) -> Losses:
         """Training loss (E,) of every trunk: quantile loss of both sides and squared error of the MARs (E21)."""
         bounds, mars, residual = self._predicted(heads, rows)
-        size, up, down = residual.abs(), residual > 0, residual < 0
-        sides = [self._quantile(size, bounds[:, :, :, side], mask) for side, mask in enumerate((down, up))]
-        pairs = zip(mars, (up | down, up, down), strict=True)
-        squares = [masked_mse(mar, size, mask, dim=1).mean(1) for mar, mask in pairs]
-        quantile, squared = torch.stack(sides).sum(0), torch.stack(squares).sum(0)
+        size, up, down = residual.abs().unsqueeze(-1), residual > 0, residual < 0
+        quantile = self._quantile(size.unsqueeze(-1), bounds, torch.stack([down, up], -1).unsqueeze(-1))
+        squares = masked_mse(torch.stack(mars, -1), size, torch.stack([up | down, up, down], -1), dim=1)
+        squared = squares.mean(1).sum(1)
         return {"shared": quantile + squared} if self.outputs.shared else {"quantile": quantile, "mar": squared}
 
-    def _quantile(self, size: Tensor, bound: Tensor, mask: Tensor) -> Tensor:
-        size, mask, level = size.unsqueeze(-1), mask.unsqueeze(-1), self._levels(size)
+    def _quantile(self, size: Tensor, bounds: Tensor, mask: Tensor) -> Tensor:
+        """Loss (E,) of half-widths (E, B, D, 2, L), both sides at once: small operations cost more than small sums."""
+        level = self._levels(size)
         if self.quantile_loss == "pinball":
-            return pinball_loss(size, bound, level, mask, dim=1).mean((1, 2))
+            return pinball_loss(size, bounds, level, mask, dim=1).mean((1, 3)).sum(1)
         form = "paper" if self.quantile_loss == "coverage_paper" else "authors"
-        return coverage_loss(size, bound, level, mask, dim=1, form=form).mean((1, 2))  # type: ignore[arg-type]
+        return coverage_loss(size, bounds, level, mask, dim=1, form=form).mean((1, 3)).sum(1)  # type: ignore[arg-type]
 
     def score(self, heads: Heads, rows: Rows) -> Losses:
         """Pinball loss (G,) of the half-widths on left-out rows, after each is scaled to cover its level there.
