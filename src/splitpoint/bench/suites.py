@@ -56,6 +56,7 @@ def bench_cubic(
     noises = _among("noise", noises, cubic.CUBIC_NOISES)
     methods = _among("methods", methods, cubic.CUBIC_METHODS)
     _positive(trials=trials, jobs=jobs, epochs=epochs)
+    _check_epochs(folder, "cubic", "paper", {"cubic": epochs or cubic.BUDGET.epochs})
     curves = CurveFile(folder)
 
     def keep(outcome: cubic.Outcome) -> list[Record]:
@@ -83,8 +84,10 @@ def bench_uci_ablation(
     datasets = _among("datasets", datasets or ablation.DATASETS, list(TABLES))
     ablations = _among("ablations", ablations, list(ablation.ABLATIONS))
     _positive(trials=trials, jobs=jobs, epochs=epochs)
+    chosen = protocol_of("paper")
     for dataset in datasets:
-        protocol_of("paper").table(dataset)
+        chosen.table(dataset)
+    _check_epochs(folder, "uci-ablation", "paper", {name: epochs or chosen.budget(name).epochs for name in datasets})
     work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder))
     failed = run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
