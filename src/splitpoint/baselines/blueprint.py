@@ -96,18 +96,23 @@ class Blueprint:
             del shape[wide]
         return torch.empty(()).expand(shape)
 
-    def numbers(self, target: Tensor) -> Tensor:
-        """Regression targets (N, ...) in canonical form, (N, D) or (N, D, P); NaN where there is none."""
-        if torch.isinf(target).any():
+    def numbers(self, target: Tensor, *, known: bool = False) -> Tensor:
+        """Regression targets (N, ...) in canonical form, (N, D) or (N, D, P); NaN where there is none.
+
+        Targets that are `known` to be sound are not looked at again.
+        """
+        if not known and torch.isinf(target).any():
             raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
         if self.layout.dense:
             return self.layout.output(target).float()
         return aligned(torch.empty(()).expand(len(target), *self.tail), target).reshape(len(target), -1).float()
 
-    def labels(self, target: Tensor, classes: int, ignore_index: int) -> Tensor:
-        """Labels (N,) or (N, P), with -100 where there is none."""
+    def labels(self, target: Tensor, classes: int, ignore_index: int, *, known: bool = False) -> Tensor:
+        """Labels (N,) or (N, P), with -100 where there is none; see `numbers`."""
         shaped = target.reshape(len(target), -1) if self.layout.dense else target.reshape(len(target))
         label = torch.where(shaped == ignore_index, IGNORED, shaped.long())
+        if known:
+            return label
         wrong = (label != IGNORED) & ((label < 0) | (label >= classes))
         if wrong.any():
             raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,11 +37,13 @@ class Plan(Generic[M]):
         method: the settings.
         blueprint: see `Blueprint`.
         targets: for every data set, "center" and "spread" of numbers, or the number of "classes" seen.
+        complete: whether no target is missing anywhere.
     """
 
     method: M
     blueprint: Blueprint
     targets: list[dict[str, Tensor]]
+    complete: bool = False
 
     @staticmethod
     def of(
@@ -60,11 +62,20 @@ class Plan(Generic[M]):
         blueprint = Blueprint.of(probe, batch, method.output_key, source.squeezable)
         source.targets(blueprint.layout, output, batch.target)
         plan = Plan(decided, blueprint, [])
-        return Plan(decided, blueprint, [plan._survey(part, progress) for part in data])
+        missing: list[bool] = []
+        surveys = [plan._survey(part, missing, progress) for part in data]
+        return Plan(decided, blueprint, surveys, complete=not any(missing))
 
-    def _survey(self, data: Data, progress: bool) -> dict[str, Tensor]:
-        batches = bar(labelled(data, 65_536), "reading targets", progress)
-        targets = (self.canonical(batch.target) for batch in batches)
+    def _survey(self, data: Data, missing: list[bool], progress: bool) -> dict[str, Tensor]:
+        """What the targets of a data set are like; notes for every batch whether it lacks any."""
+
+        def read() -> Iterator[Tensor]:
+            for batch in bar(labelled(data, 65_536), "reading targets", progress):
+                target = self.canonical(batch.target)
+                missing.append(not bool(self._there(target).all()))
+                yield target
+
+        targets = read()
         if self.method.task == "classification":
             seen = torch.stack([target.amax() + 1 for target in targets]).amax()
             if seen <= 0:
@@ -75,12 +86,16 @@ class Plan(Generic[M]):
             units = Units(torch.zeros_like(units.center), torch.ones_like(units.spread))
         return {"center": units.center, "spread": units.spread}
 
-    def canonical(self, target: Tensor | None) -> Tensor:
+    def canonical(self, target: Tensor | None, *, known: bool = False) -> Tensor:
         """Targets (N, ...) in canonical form: numbers with NaN, or labels with -100, where there is none."""
         assert target is not None
         if self.method.task == "regression":
-            return self.blueprint.numbers(target)
-        return self.blueprint.labels(target, max(self.blueprint.outputs, 2), self.method.ignore_index)
+            return self.blueprint.numbers(target, known=known)
+        return self.blueprint.labels(target, max(self.blueprint.outputs, 2), self.method.ignore_index, known=known)
+
+    def _there(self, target: Tensor) -> Tensor:
+        """Which canonical targets are there."""
+        return ~target.isnan() if self.method.task == "regression" else target != IGNORED
 
     def train(
         self,
@@ -121,10 +136,12 @@ class Plan(Generic[M]):
         def loss(stack: Stack, batch: Batch, part: float) -> Tensor:
             assert batch.target is not None
             members, rows = batch.target.shape[:2]
-            target = self.canonical(batch.target.flatten(0, 1))
+            target = self.canonical(batch.target.flatten(0, 1), known=True)
             if units is not None:
                 target = units.standard(target.unflatten(0, (members, rows))).flatten(0, 1)
-            valid = ~target.isnan() if numbers else target != IGNORED
+            if self.complete:
+                return step(stack, self.blueprint, batch, target, part).reshape(members, -1).mean(1)
+            valid = self._there(target)
             losses = step(stack, self.blueprint, batch, torch.where(valid, target, 0), part)
             kept = torch.where(valid, losses, 0).reshape(members, -1)
             return kept.sum(1) / valid.reshape(members, -1).sum(1).clamp(min=1)
