@@ -209,8 +209,8 @@ def test_noise_of_the_published_code_is_small_and_a_third_of_the_rows_has_none(n
 
 
 @every_protocol
-@pytest.mark.parametrize(("rows", "held"), [(308, 80), (1000, 90), (3000, 270)])
-def test_calibration_rows_are_a_tenth_of_the_training_rows_or_80(protocol, rows, held):
+@pytest.mark.parametrize(("rows", "held"), [(200, 80), (1000, 270), (3000, 810)])
+def test_calibration_rows_are_three_tenths_of_the_training_rows_or_80(protocol, rows, held):
     trial = protocol.trial(synthetic(rows), "clean", 0)
     assert len(trial.calibration[0]) == len(trial.calibration[1]) == held
     proper, calibration = (set(part[0][:, 0].tolist()) for part in (trial.proper, trial.calibration))

@@ -22,7 +22,7 @@ from splitpoint.errors import SettingsError
 NOISES = ("clean", "log_normal", "trimodal")
 CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.3, 80
 """Share of the training rows that serve calibration. The coverage of a conformal interval varies with its calibration
-rows: for the coverage error of a side to stay within 1.2 times what m test rows leave to chance, 2.3 m rows are needed."""
+rows: its error on m test rows of a side stays within 1.2 times what those leave to chance with 2.3 m calibration rows."""
 
 
 Rows = tuple[Tensor, Tensor]
