@@ -22,7 +22,8 @@ from splitpoint.errors import SettingsError
 NOISES = ("clean", "log_normal", "trimodal")
 CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.3, 80
 """Share of the training rows that serve calibration. The coverage of a conformal interval varies with its calibration
-rows: its error on m test rows of a side stays within 1.2 times what those leave to chance with 2.3 m calibration rows."""
+rows: with 2.3 m of them its error on m test rows stays within 1.2 times what those leave to chance.
+"""
 
 
 Rows = tuple[Tensor, Tensor]
