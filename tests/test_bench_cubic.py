@@ -41,7 +41,7 @@ def test_training_rows_lie_in_four_and_test_rows_in_six():
     assert own.train[0].shape == own.train[1].shape == (2000, 1)
     assert own.test[0].shape == own.test[1].shape == (1000, 1)
     assert own.train[0].abs().max() <= 4 < own.test[0].abs().max() <= 6
-    assert int(own.held_out.sum()) == 200
+    assert int(own.held_out.sum()) == 600
 
 
 def test_noise_of_the_rows_has_the_law_that_is_named():
