@@ -96,11 +96,11 @@ def reference(scores: Sequence[Tensor], shape: tuple[int, ...], quantile: float)
     if not torch.isfinite(ordered).all():
         raise DataError("Expected finite epistemic scores to set the threshold on, but got NaN or inf; check the data.")
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
-    threshold = _quantiles(ordered, torch.tensor([quantile], dtype=torch.float64))
-    return Reference(_quantiles(ordered, grid).reshape(*shape, GRID), threshold.reshape(shape))
+    threshold = quantiles(ordered, torch.tensor([quantile], dtype=torch.float64))
+    return Reference(quantiles(ordered, grid).reshape(*shape, GRID), threshold.reshape(shape))
 
 
-def _quantiles(ordered: Tensor, shares: Tensor) -> Tensor:
+def quantiles(ordered: Tensor, shares: Tensor) -> Tensor:
     """Linear-interpolation quantiles of sorted rows; unlike torch.quantile without a limit on their length."""
     position = shares * (ordered.shape[1] - 1)
     low = position.floor().long()

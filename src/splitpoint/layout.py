@@ -95,6 +95,16 @@ class Layout:
         shaped: Tensor = values.unflatten(1, self._positions_of(like)) if self.dense else values
         return shaped
 
+    def channel_shape(self, score: Tensor) -> tuple[int, ...]:
+        """Shape of a threshold that broadcasts against a regression score: every channel has one of its own."""
+        shape = tuple(score.shape[1:])
+        if not self.dense:
+            return shape
+        if self.axis is None:
+            return ()
+        own = score.dim() - 1 if self.axis == -1 else 1
+        return tuple(size if axis == own else 1 for axis, size in enumerate(shape, 1))
+
     def _positions_of(self, output: Tensor) -> tuple[int, ...]:
         if self.axis is None:
             return tuple(output.shape[1:])

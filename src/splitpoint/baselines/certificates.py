@@ -7,6 +7,13 @@ from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.calibration import moments
+from splitpoint.errors import SettingsError
+
+
+def check_certificates(count: int, penalty: float) -> None:
+    """Refuse a number of certificates or a weight of their orthonormality that makes no sense."""
+    if count < 1 or not 0 < penalty < float("inf"):
+        raise SettingsError(f"Expected certificates >= 1 and penalty > 0, but got {count} and {penalty}.")
 
 
 def fit_certificates(table: Table, count: int, penalty: float) -> dict[str, Tensor]:

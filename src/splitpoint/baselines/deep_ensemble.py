@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from splitpoint.baselines.answers import Answer, mixture_answer, mixture_of_normals
-from splitpoint.baselines.gaussian import gaussian_nll, mean_and_variance
+from splitpoint.baselines.mixture import Mixture
 from splitpoint.baselines.settings import About
-from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.errors import SettingsError
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepEnsemble(NetworkBaseline):
+class DeepEnsemble(Mixture):
     """M networks, trained as one stack, each from its own initial weights and in its own order of the rows.
 
     Regression: members predict mean and variance; the mixture's moments are reported, the mean variance as aleatoric
@@ -36,7 +30,6 @@ class DeepEnsemble(NetworkBaseline):
         epistemic="variance of the means; mutual information",
         reference="Lakshminarayanan et al. 2017",
     )
-    width: ClassVar[int] = 2
 
     members: int = 5
 
@@ -48,15 +41,3 @@ class DeepEnsemble(NetworkBaseline):
     @property
     def _members(self) -> int:
         return self.members
-
-    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
-        if self.task == "classification":
-            return F.cross_entropy(raw, target, reduction="none")
-        return gaussian_nll(raw, target)
-
-    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
-        if self.task == "classification":
-            return mixture_answer(runs.softmax(2))
-        pairs = [predictor.in_units(*mean_and_variance(run)) for run in runs]
-        means, variances = (torch.stack(values) for values in zip(*pairs, strict=True))
-        return mixture_of_normals(means, variances, self.levels)

@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from splitpoint.baselines.answers import Answer, mixture_answer, mixture_of_normals
 from splitpoint.baselines.blueprint import Blueprint
-from splitpoint.baselines.gaussian import gaussian_nll, mean_and_variance
+from splitpoint.baselines.mixture import Mixture
 from splitpoint.baselines.settings import About
-from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
+from splitpoint.baselines.trained import NetworkPredictor, Runs
 from splitpoint.batches import output_tensor
 from splitpoint.errors import SettingsError
 from splitpoint.surgery import sampling, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
-class McDropout(NetworkBaseline):
+class McDropout(Mixture):
     """T passes with dropout on; mean and variance over the passes.
 
     A network without dropout layers gets one before each linear or convolution layer but the first; a network with
@@ -42,7 +39,6 @@ class McDropout(NetworkBaseline):
         epistemic="variance of the means; mutual information",
         reference="Gal & Ghahramani 2016",
     )
-    width: ClassVar[int] = 2
 
     dropout: float = 0.2
     passes: int = 5
@@ -58,11 +54,6 @@ class McDropout(NetworkBaseline):
     def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
         return with_dropout(super()._changed(network, blueprint), blueprint.layers[1:], self.dropout)
 
-    def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002
-        if self.task == "classification":
-            return F.cross_entropy(raw, target, reduction="none")
-        return gaussian_nll(raw, target)
-
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
         (network,) = predictor.networks
         outputs = []
@@ -70,10 +61,3 @@ class McDropout(NetworkBaseline):
             with sampling(network, self.mask_seed + number):
                 outputs.append(output_tensor(network(*args, **kwargs), self.output_key))
         return Runs(outputs)
-
-    def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
-        if self.task == "classification":
-            return mixture_answer(runs.softmax(2))
-        pairs = [predictor.in_units(*mean_and_variance(run)) for run in runs]
-        means, variances = (torch.stack(values) for values in zip(*pairs, strict=True))
-        return mixture_of_normals(means, variances, self.levels)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.layout import Layout
 from splitpoint.predictor import Predictor
 from splitpoint.surgery import Factory
 
@@ -109,17 +108,6 @@ class Fitted(nn.Module):
 
     def __contains__(self, name: str) -> bool:
         return name in self._buffers
-
-
-def channels(layout: Layout, score: Tensor) -> tuple[int, ...]:
-    """Shape of a threshold that broadcasts against regression scores: outputs with several channels have one each."""
-    shape = tuple(score.shape[1:])
-    if not layout.dense:
-        return shape
-    if layout.axis is None:
-        return ()
-    own = score.dim() - 1 if layout.axis == -1 else 1
-    return tuple(size if axis == own else 1 for axis, size in enumerate(shape, 1))
 
 
 def fit_seeds(seed: int, count: int) -> list[int]:

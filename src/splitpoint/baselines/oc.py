@@ -8,12 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from splitpoint.baselines.answers import Answer, softmax_answer
-from splitpoint.baselines.certificates import certificate_score, fit_certificates
+from splitpoint.baselines.certificates import certificate_score, check_certificates, fit_certificates
 from splitpoint.baselines.method import Fitted
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
 from splitpoint.baselines.residuals import constant_answer, residual_quantiles
 from splitpoint.baselines.settings import About
-from splitpoint.errors import SettingsError
 from splitpoint.recording import Recording
 
 
@@ -43,10 +42,7 @@ class OrthonormalCertificates(PostHocBaseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.certificates < 1 or not 0 < self.penalty < float("inf"):
-            raise SettingsError(
-                f"Expected certificates >= 1 and penalty > 0, but got {self.certificates} and {self.penalty}."
-            )
+        check_certificates(self.certificates, self.penalty)
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
         learned = fit_certificates(rows.table, self.certificates, self.penalty)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, ClassAnswer
-from splitpoint.baselines.method import Baseline, Fitted, channels, first_batch
+from splitpoint.baselines.method import Baseline, Fitted, first_batch
 from splitpoint.baselines.plain import train_plain
 from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.batches import Data
@@ -60,7 +60,7 @@ class BaselinePredictor(PostHocPredictor[Prediction]):
         return answer.prediction(self.layout, output, self.reference)
 
     def _channels(self, score: Tensor) -> tuple[int, ...]:
-        return channels(self.layout, score) if self.method.task == "regression" else ()
+        return self.layout.channel_shape(score) if self.method.task == "regression" else ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,22 +7,18 @@ from torch import Tensor
 
 from splitpoint.baselines.answers import Levels, RegressionAnswer
 from splitpoint.cache import Table
+from splitpoint.calibration import quantiles
 
 
 def residual_quantiles(table: Table, levels: Levels) -> Tensor:
     """Lower and upper residual quantiles (D, 2, L) at the central levels, NaN residuals left out."""
     residual = table.column("residual").double()
-    tails = torch.tensor([[(1 - level) / 2 for level in levels], [(1 + level) / 2 for level in levels]])
-    found = [_quantiles(own[~own.isnan()], tails.double().flatten()).reshape(tails.shape) for own in residual.T]
+    tails = torch.tensor([[(1 - level) / 2 for level in levels], [(1 + level) / 2 for level in levels]]).double()
+    found = [
+        quantiles(own[~own.isnan()].sort().values[None], tails.double().flatten()).reshape(tails.shape)
+        for own in residual.T
+    ]
     return torch.stack(found).float()
-
-
-def _quantiles(values: Tensor, shares: Tensor) -> Tensor:
-    """Linear-interpolation quantiles; unlike torch.quantile without a limit on the number of values."""
-    ordered = values.sort().values
-    place = shares * (len(ordered) - 1)
-    low = place.floor().long()
-    return torch.lerp(ordered[low], ordered[(low + 1).clamp(max=len(ordered) - 1)], place - low)
 
 
 def constant_answer(output: Tensor, quantiles: Tensor, levels: Levels, epistemic: Tensor) -> RegressionAnswer:

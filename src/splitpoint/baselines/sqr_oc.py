@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
 from splitpoint.baselines.blueprint import Blueprint
-from splitpoint.baselines.certificates import certificate_score, fit_certificates
+from splitpoint.baselines.certificates import certificate_score, check_certificates, fit_certificates
 from splitpoint.baselines.settings import About
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
 from splitpoint.batches import Batch, Data, placement
@@ -60,10 +60,7 @@ class SqrOc(NetworkBaseline):
         super().__post_init__()
         if self.tau not in ("input", "outputs"):
             raise SettingsError(f"Expected tau to be 'input' or 'outputs', but got {self.tau!r}.")
-        if self.certificates < 1 or not 0 < self.penalty < float("inf"):
-            raise SettingsError(
-                f"Expected certificates >= 1 and penalty > 0, but got {self.certificates} and {self.penalty}."
-            )
+        check_certificates(self.certificates, self.penalty)
 
     @property
     def _width(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, ClassAnswer
 from splitpoint.baselines.blueprint import IGNORED, Blueprint
-from splitpoint.baselines.method import Baseline, Fitted, channels
+from splitpoint.baselines.method import Baseline, Fitted
 from splitpoint.baselines.plan import Plan
 from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.batches import Batch, Data, labelled, output_tensor
@@ -80,7 +80,7 @@ class NetworkPredictor(Predictor[Prediction]):
         return dict(self.state_dict())
 
     def _channels(self, score: Tensor) -> tuple[int, ...]:
-        return channels(self.layout, score) if self.method.task == "regression" else ()
+        return self.layout.channel_shape(score) if self.method.task == "regression" else ()
 
     def _described(self) -> list[str]:
         return [f"networks: {len(self.networks)} x {type(self.networks[0]).__name__}"]

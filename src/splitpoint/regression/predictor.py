@@ -94,13 +94,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         return (bounds * factors).cummax(3).values
 
     def _channels(self, score: Tensor) -> tuple[int, ...]:
-        shape = tuple(score.shape[1:])
-        if not self.layout.dense:
-            return shape
-        if self.layout.axis is None:
-            return ()
-        own = score.dim() - 1 if self.layout.axis == -1 else 1
-        return tuple(size if axis == own else 1 for axis, size in enumerate(shape, 1))
+        return self.layout.channel_shape(score)
 
 
 def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:

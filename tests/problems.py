@@ -1,0 +1,203 @@
+"""Small problems and fitted methods that the tests of the methods share; each is fitted once in a process."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from splitpoint.baselines import METHODS, SplitPoint, train_network
+
+ROWS = 128
+LEVELS = (0.5, 0.95)
+EXACT = {"rtol": 0, "atol": 0}
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+# Problems: what every method is fitted on, once
+
+
+def drawn(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Squeezed(nn.Module):
+    """A network with outputs (N,)."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = vector_network(1)
+
+    def forward(self, x):
+        return self.body(x).squeeze(-1)
+
+
+def vector_network(outputs):
+    return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, outputs))
+
+
+def map_network(outputs):
+    return nn.Sequential(nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, outputs, 1))
+
+
+def numbers(x, seed):
+    clean = torch.stack([x[:, 0].sin() + x[:, 1], 10 + 5 * x[:, 2]], 1)
+    return clean + 0.3 * drawn(seed, *clean.shape)
+
+
+def classes(x):
+    return (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network to build, data to fit on and to calibrate with, inputs to predict, and how to train."""
+
+    task: str
+    factory: object
+    data: tuple
+    calibration: tuple
+    fresh: torch.Tensor
+    epochs: int = 16
+    batch_size: int = 32
+
+    @property
+    def output(self):
+        return self.factory()(self.fresh)
+
+
+def vectors(seed, target, rows=ROWS):
+    x = drawn(seed, rows, 3)
+    return x, target(x, seed + 100)
+
+
+def maps(seed, target, rows=24):
+    x = drawn(seed, rows, 2, 5, 4)
+    return x, target(x, seed + 100)
+
+
+def map_numbers(x, seed):
+    return torch.stack([x[:, 0] + x[:, 1], 3 * x[:, 0]], 1) + 0.3 * drawn(seed, len(x), 2, 5, 4)
+
+
+def map_labels(x, seed):
+    label = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    return torch.where(drawn(seed, *label.shape) > 1.5, -100, label)
+
+
+VECTOR_TARGETS = {
+    "scalar": ("regression", lambda: vector_network(1), lambda x, seed: numbers(x, seed)[:, :1]),
+    "flat": ("regression", lambda: vector_network(1), lambda x, seed: numbers(x, seed)[:, 0]),
+    "squeezed": ("regression", Squeezed, lambda x, seed: numbers(x, seed)[:, 0]),
+    "pair": ("regression", lambda: vector_network(2), numbers),
+    "classes": ("classification", lambda: vector_network(3), lambda x, _: classes(x)),
+}
+MAP_TARGETS = {
+    "maps": ("regression", lambda: map_network(2), map_numbers),
+    "label_maps": ("classification", lambda: map_network(3), map_labels),
+}
+NO_MAPS = {"laplace"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_heads():
+    """Few epochs for split-point heads, whose training is tested elsewhere."""
+    heads = SplitPoint._heads
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SplitPoint, "_heads", lambda self, given: replace(heads(self, given), epochs=4))
+        yield
+
+
+@cache
+def problem(name):
+    if name in VECTOR_TARGETS:
+        task, factory, target = VECTOR_TARGETS[name]
+        parts = vectors(1, target), vectors(2, target), drawn(3, 12, 3)
+        return Problem(task, factory, *parts)
+    task, factory, target = MAP_TARGETS[name]
+    return Problem(task, factory, maps(1, target), maps(2, target), drawn(3, 5, 2, 5, 4), epochs=12, batch_size=4)
+
+
+@cache
+def base(name):
+    own = problem(name)
+    return train_network(
+        own.factory, own.data, epochs=own.epochs, batch_size=own.batch_size, learning_rate=1e-2, progress=False
+    )
+
+
+def method(name, own, **changes):
+    few = {"members": 3} if name == "deep_ensemble" else {}
+    settings = {"epochs": own.epochs, "batch_size": own.batch_size, "learning_rate": 1e-2, "confidence_level": LEVELS}
+    return METHODS[name](**(settings | few | changes))
+
+
+def post_hoc(name):
+    return METHODS[name].about.post_hoc
+
+
+def calibrated(name, own):
+    """Calibration data where the method needs them."""
+    return own.calibration if "calibration" in METHODS[name].about.needs else None
+
+
+def fit(name, problem_name, model=None, *, data=None, seed=0, **changes):
+    own = problem(problem_name)
+    start = model or (base(problem_name) if post_hoc(name) else own.factory)
+    return method(name, own, **changes).fit(
+        start, own.data if data is None else data, calibration=calibrated(name, own), seed=seed, progress=False
+    )
+
+
+@cache
+def fitted(name, problem_name):
+    return fit(name, problem_name)
+
+
+def cases(problems):
+    """Methods with the problems that they can solve, in a fixed order."""
+    return [
+        (name, own)
+        for own in problems
+        for name, kind in METHODS.items()
+        if {**VECTOR_TARGETS, **MAP_TARGETS}[own][0] in kind.about.tasks
+        and not (own in MAP_TARGETS and name in NO_MAPS)
+    ]
+
+
+def over(problems):
+    found = cases(problems)
+    return pytest.mark.parametrize(("name", "own"), found, ids=[f"{name}-{own}" for name, own in found])
+
+
+every = over([*VECTOR_TARGETS, *MAP_TARGETS])
+each = over(["scalar", "classes"])
+regressions = over(["scalar", "flat", "squeezed", "pair", "maps"])
+classifications = over(["classes", "label_maps"])
+TRAINED = [name for name in METHODS if not post_hoc(name)]
+POST_HOC = [name for name in METHODS if post_hoc(name)]
+
+
+def only(names, problems=("scalar", "classes")):
+    found = [case for case in cases(problems) if case[0] in names]
+    return pytest.mark.parametrize(("name", "own"), found, ids=[f"{name}-{own}" for name, own in found])
+
+
+def tensors(prediction):
+    values = {f.name: getattr(prediction, f.name) for f in fields(prediction)}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+def assert_same(one, other, **tolerance):
+    one, other = tensors(one), tensors(other)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
+
+
+def differ(one, other):
+    return any(not torch.equal(value, tensors(other)[name]) for name, value in tensors(one).items())
+
+
+def fails(kind, match):
+    return pytest.raises(kind, match=match)
