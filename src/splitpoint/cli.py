@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_report(commands.add_parser("report", help="tables, figures and a page of the results in a folder"))
     options = parser.parse_args(argv)
     try:
-        print(options.run(options))
+        print(options.run(options), flush=True)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
     except (SplitPointError, OSError) as error:
         print(f"splitpoint: {error}", file=sys.stderr)
         return 1

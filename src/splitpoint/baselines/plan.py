@@ -36,7 +36,7 @@ class Plan(Generic[M]):
     Attributes:
         method: the settings.
         blueprint: see `Blueprint`.
-        targets: for every data set, "center" and "spread" of numbers, or the number of "classes" seen.
+        targets: for every data set, "center" and "spread" of numbers; nothing for classes.
         complete: whether no target is missing anywhere.
     """
 
@@ -77,10 +77,9 @@ class Plan(Generic[M]):
 
         targets = read()
         if self.method.task == "classification":
-            seen = torch.stack([target.amax() + 1 for target in targets]).amax()
-            if seen <= 0:
+            if max(int(target.amax()) for target in targets) == IGNORED:
                 raise DataError("Expected labels to train on, but all of them are to be ignored; check the labels.")
-            return {"classes": seen}
+            return {}
         units = Units.of(targets)
         if not self.blueprint.direct:
             units = Units(torch.zeros_like(units.center), torch.ones_like(units.spread))
