@@ -77,3 +77,28 @@ def test_sequences_have_a_prediction_at_every_step():
 def test_an_ensemble_needs_a_member():
     with pytest.raises(SettingsError, match="members >= 1"):
         DeepEnsemble(members=0)
+
+
+def three_classes():
+    generator = torch.Generator().manual_seed(0)
+    label = torch.arange(120) % 3
+    return torch.tensor([[2.0, 0.0], [-2.0, 2.0], [0.0, -3.0]])[label] + torch.randn(120, 2, generator=generator), label
+
+
+def test_an_ensemble_of_networks_trained_elsewhere_answers_as_one_that_fit_trained():
+    data, method = three_classes(), DeepEnsemble(members=3, epochs=30, learning_rate=0.01, temperature="nll")
+    trained = method.fit(network(3, 2), data, calibration=data, progress=False)
+    assembled = method.assemble(trained.networks, data, calibration=data, progress=False)
+    for name in ("probs", "epistemic", "total"):
+        torch.testing.assert_close(
+            getattr(assembled.predict(data[0]), name), getattr(trained.predict(data[0]), name), rtol=0, atol=0
+        )
+    assert assembled.networks[0] is not trained.networks[0]
+
+
+def test_too_few_networks_and_numbers_cannot_be_assembled():
+    data = three_classes()
+    with pytest.raises(SettingsError, match="Expected 5 networks to assemble, but got 2"):
+        DeepEnsemble().assemble([network(3, 2)(), network(3, 2)()], data)
+    with pytest.raises(SettingsError, match="class labels"):
+        DeepEnsemble(members=1).assemble([network()()], regression())

@@ -3,6 +3,7 @@
 from splitpoint.baselines.conformal import Conformal
 from splitpoint.baselines.ddu import Ddu
 from splitpoint.baselines.deep_ensemble import DeepEnsemble
+from splitpoint.baselines.energy import Energy
 from splitpoint.baselines.evidential_classification import EvidentialClassification
 from splitpoint.baselines.evidential_quantile import EvidentialQuantile
 from splitpoint.baselines.evidential_regression import EvidentialRegression
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Baseline]] = {
     "temperature_scaling": TemperatureScaling,
     "conformal": Conformal,
     "softmax": Softmax,
+    "energy": Energy,
 }
 """All methods by their id."""
 
@@ -44,6 +46,7 @@ __all__ = [
     "Conformal",
     "Ddu",
     "DeepEnsemble",
+    "Energy",
     "EvidentialClassification",
     "EvidentialQuantile",
     "EvidentialRegression",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from splitpoint.baselines.answers import Answer, ClassAnswer
 from splitpoint.baselines.blueprint import IGNORED, Blueprint
-from splitpoint.baselines.method import Baseline, Fitted
+from splitpoint.baselines.method import Baseline, Fitted, first_batch
 from splitpoint.baselines.plan import Plan
 from splitpoint.baselines.temperature import fit_temperature, tempered
 from splitpoint.batches import Batch, Data, labelled, output_tensor
@@ -62,6 +63,10 @@ class NetworkPredictor(Predictor[Prediction]):
     @torch.no_grad()
     def answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
         """The canonical answer before any temperature, and a tensor in the shape of the output."""
+        return self.live_answer(*args, **kwargs)
+
+    def live_answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
+        """The same with gradients for the inputs, as attacks need them."""
         runs = self.method._runs(self, args, kwargs)
         width = self.method._width
         found = [self.blueprint.canonical(run, width) for run in runs.outputs]
@@ -166,18 +171,49 @@ class NetworkBaseline(Baseline):
         trained = plan.train(
             models_or_factories, data, seeds, method._changed, method._step, members=method._members, progress=progress
         )
-        predictors: list[Predictor[Any]] = []
-        for i, networks in enumerate(trained):
-            tensors = {f"fitted.{name}": value for name, value in plan.targets[i].items()}
-            predictor = NetworkPredictor(method, networks, plan.blueprint, tensors)
-            device = next(predictor.base.parameters()).device
-            predictor.fitted.to(device)
-            method._finish(predictor, data[i], progress)
-            if method.temperature and calibration:
-                rows = _calibration_logits(predictor, plan, calibration[i], progress)
-                predictor.fitted.add("temperature", fit_temperature(*rows, method.temperature).to(device))
-            predictors.append(predictor)
-        return predictors
+        held_out: Sequence[Data | None] = calibration or [None] * len(data)
+        parts = zip(trained, plan.targets, data, held_out, strict=True)
+        return [method._predictor(plan, *part, progress) for part in parts]
+
+    def assemble(
+        self, networks: Sequence[nn.Module], data: Data, *, calibration: Data | None = None, progress: bool = True
+    ) -> NetworkPredictor:
+        """The predictor of classifiers that were trained elsewhere with this method's loss, as `fit` makes it.
+
+        Args:
+            networks: trained, of one architecture, as many as one fit of this method has; they are not changed.
+            data: some rows that they were trained on.
+            calibration: held-out data for the temperature.
+            progress: whether to show bars.
+        """
+        if len(networks) != self._members:
+            raise SettingsError(f"Expected {self._members} networks to assemble, but got {len(networks)}.")
+        target = first_batch(data, self.batch_size).target
+        if target is None or target.is_floating_point():
+            raise SettingsError("Expected data with class labels, but got other targets; networks for numbers need fit.")
+        plan = Plan.of(self, networks[0], [data], 0, progress)
+        copies = [copy.deepcopy(network) for network in networks]
+        return plan.method._predictor(plan, copies, plan.targets[0], data, calibration, progress)
+
+    def _predictor(
+        self,
+        plan: Plan[Any],
+        networks: Sequence[nn.Module],
+        targets: Mapping[str, Tensor],
+        data: Data,
+        calibration: Data | None,
+        progress: bool,
+    ) -> NetworkPredictor:
+        """What trained networks are once everything beside them is learned."""
+        tensors = {f"fitted.{name}": value for name, value in targets.items()}
+        predictor = NetworkPredictor(self, networks, plan.blueprint, tensors)
+        device = next(predictor.base.parameters()).device
+        predictor.fitted.to(device)
+        self._finish(predictor, data, progress)
+        if self.temperature and calibration is not None:
+            rows = _calibration_logits(predictor, plan, calibration, progress)
+            predictor.fitted.add("temperature", fit_temperature(*rows, self.temperature).to(device))
+        return predictor
 
 
 def _calibration_logits(
