@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +47,36 @@ class Curve:
     train_y: list[float]
 
 
-class CurveFile:
-    """The curves of a folder; rewritten as a whole or not at all."""
+class KeyedLines:
+    """JSON lines of which the last one of every key counts; rewritten as a whole or not at all.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / CURVES
+    Args:
+        path: the file.
+        keys: names of the entries that make up the key of a line.
+    """
 
-    def put(self, curve: Curve) -> None:
-        """Add a curve, in the place of one of the same noise and method."""
-        found = {(str(line["noise"]), str(line["method"])): line for line in self.lines()}
-        found[curve.noise, curve.method] = finite(asdict(curve))
+    def __init__(self, path: Path, keys: tuple[str, ...]) -> None:
+        self.path, self.keys = path, keys
+
+    def put(self, line: Mapping[str, Any]) -> None:
+        """Add a line, in the place of one with the same key."""
+        found = {self._key(known): known for known in self.lines()}
+        found[self._key(line)] = finite(dict(line))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".tmp")
-        draft.write_text("".join(json.dumps(line) + "\n" for line in found.values()), encoding="utf-8")
+        draft.write_text("".join(json.dumps(known) + "\n" for known in found.values()), encoding="utf-8")
         os.replace(draft, self.path)
 
     def lines(self) -> list[Mapping[str, Any]]:
-        """The curves that are there, as they are written."""
+        """The lines that are there, as they are written."""
         if not self.path.is_file():
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+
+    def _key(self, line: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(str(line[name]) for name in self.keys)
+
+
+def curve_file(folder: Path) -> KeyedLines:
+    """The curves of a folder, one for each noise and method."""
+    return KeyedLines(folder / CURVES, ("noise", "method"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from splitpoint.bench import ablation, cubic, uci
-from splitpoint.bench.curves import CurveFile
+from splitpoint.bench.curves import KeyedLines, curve_file
 from splitpoint.bench.protocols import NOISES, protocol_of
 from splitpoint.bench.record import RECORDS, Journal, Record
 from splitpoint.bench.runner import done_in, run_all
@@ -57,11 +57,11 @@ def bench_cubic(
     methods = _among("methods", methods, cubic.CUBIC_METHODS)
     _positive(trials=trials, jobs=jobs, epochs=epochs)
     _check_epochs(folder, "cubic", "paper", {"cubic": epochs or cubic.BUDGET.epochs})
-    curves = CurveFile(folder)
+    curves = curve_file(folder)
 
     def keep(outcome: cubic.Outcome) -> list[Record]:
         if outcome.curve is not None:
-            curves.put(outcome.curve)
+            curves.put(asdict(outcome.curve))
         return outcome.records
 
     work = cubic.units(noises, methods, trials, seed, epochs, done_in(folder))
