@@ -109,9 +109,41 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_run(ablation, Path("out/uci-ablation"), trials=20)
     ablation.set_defaults(run=_bench_uci_ablation)
 
+    images = suites.add_parser("images", help="image classifiers: calibration, errors, attacks, out of distribution")
+    _add_pictures(images, ["mnist", "fashion_mnist"])
+    images.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    _add_run(images, Path("out/images"), trials=5)
+    images.set_defaults(run=_bench_images)
+    variants = suites.add_parser("images-ablation", help="what every choice of the method is worth, on pictures")
+    _add_pictures(variants, ["fashion_mnist"])
+    variants.add_argument("--ablations", nargs="+", help="training, calibration, hidden_layers (default: all)")
+    _add_run(variants, Path("out/images-ablation"), trials=3)
+    variants.set_defaults(run=_bench_images_ablation)
+
+
+def _add_pictures(parser: argparse.ArgumentParser, datasets: list[str]) -> None:
+    parser.add_argument(
+        "--datasets",
+        nargs="+",
+        default=datasets,
+        help=f"mnist, fashion_mnist, cifar10, cifar100, imagenet (default: {' '.join(datasets)})",
+    )
+    parser.add_argument(
+        "--network",
+        nargs="+",
+        default=["lenet"],
+        help="lenet (default), vgg16, vgg16_small, wide_resnet, wide_resnet_small, resnet18, resnet20_published, "
+        "resnet32_published, torchvision_vgg16, torchvision_wide_resnet50_2",
+    )
+    parser.add_argument("--ood", nargs="+", help="sets that are out of distribution (default: those of the paper)")
+    parser.add_argument("--protocol", default="short", help="short (default) or paper: how long networks are trained")
+    parser.add_argument("--cache", type=Path, help="folder of trained networks and rows (default: cache in OUT)")
+
 
 def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
-    parser.add_argument("--trials", type=int, default=trials, help=f"of every experiment (default: {trials})")
+    parser.add_argument(
+        "--trials", "--seeds", type=int, default=trials, help=f"of every experiment (default: {trials})"
+    )
     parser.add_argument("--epochs", type=int, help="of the networks (default: those of the protocol)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -149,6 +181,26 @@ def _bench_uci_ablation(options: argparse.Namespace) -> str:
     from splitpoint.bench.suites import bench_uci_ablation
 
     return bench_uci_ablation(options.out, datasets=options.datasets, ablations=options.ablations, **_of_run(options))
+
+
+def _bench_images(options: argparse.Namespace) -> str:
+    from splitpoint.bench.suites import bench_images
+
+    return bench_images(options.out, methods=options.methods, **_of_pictures(options), **_of_run(options))
+
+
+def _bench_images_ablation(options: argparse.Namespace) -> str:
+    from splitpoint.bench.suites import bench_images_ablation
+
+    return bench_images_ablation(options.out, ablations=options.ablations, **_of_pictures(options), **_of_run(options))
+
+
+def _of_pictures(options: argparse.Namespace) -> dict[str, Any]:
+    """What all experiments on pictures take."""
+    return {name: getattr(options, name) for name in ("datasets", "protocol", "cache")} | {
+        "networks": options.network,
+        "outside": options.ood,
+    }
 
 
 def _methods(_: argparse.Namespace) -> str:

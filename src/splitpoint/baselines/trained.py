@@ -190,7 +190,9 @@ class NetworkBaseline(Baseline):
             raise SettingsError(f"Expected {self._members} networks to assemble, but got {len(networks)}.")
         target = first_batch(data, self.batch_size).target
         if target is None or target.is_floating_point():
-            raise SettingsError("Expected data with class labels, but got other targets; networks for numbers need fit.")
+            raise SettingsError(
+                "Expected data with class labels, but got other targets; networks for numbers need fit."
+            )
         plan = Plan.of(self, networks[0], [data], 0, progress)
         copies = [copy.deepcopy(network) for network in networks]
         return plan.method._predictor(plan, copies, plan.targets[0], data, calibration, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, final
@@ -12,17 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.baselines import METHODS
+from splitpoint.baselines.trained import NetworkPredictor
 from splitpoint.bench.judging import Views, measured, sheet, under_attack
 from splitpoint.bench.networks import NETWORKS, Normalise, factory
 from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, trial_of
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.record import Record
-from splitpoint.bench.rows import Recorded, Recorder, whole_row
+from splitpoint.bench.rows import Recorder, whole_row
 from splitpoint.bench.training import PAPER, Schedule, Training, cross_entropy
-from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.datasets.images import Batches
-from splitpoint.prediction import ClassificationPrediction
 from splitpoint.predictor import Predictor
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -55,13 +54,15 @@ DRAWN_TRIAL, DRAWN_METHOD = 0, "splitpoint_default_calibrated"
 UNMIRRORED = ("mnist", "svhn", "notmnist")
 """Data sets of digits and letters, which are not mirrored."""
 
+SHORT_HEAD_EPOCHS = 60
+"""Of heads with the paper's recipe, which has 300, where networks have a short schedule too."""
+
 THRESHOLD_QUANTILE = 0.95
 SOME_ROWS = 512
 
 
-@final
-@dataclass(frozen=True)
-class Unit(Piece):
+@dataclass(frozen=True, kw_only=True)
+class PicturePiece(Piece):
     """Some methods of one family on one trial; `dataset` names data set and network, as in ``mnist/lenet``.
 
     Attributes:
@@ -69,15 +70,8 @@ class Unit(Piece):
         cache: folder of checkpoints and recorded rows.
     """
 
-    suite: ClassVar[str] = "images"
-
-    outside: tuple[str, ...] = ()
-    cache: Path = Path()
-
-    @property
-    def cost(self) -> float:
-        """Networks to train."""
-        return float(NETWORKS_OF[self.family])
+    outside: tuple[str, ...]
+    cache: Path
 
     @property
     def pictures(self) -> str:
@@ -99,6 +93,18 @@ class Unit(Piece):
         trained = NETWORKS[self.network].trained
         given = {} if share is None else {"share": share}
         return trial_of(self.pictures, self.outside, self.trials[0], trained=trained, **given)
+
+
+@final
+class Unit(PicturePiece):
+    """A piece of the experiments."""
+
+    suite: ClassVar[str] = "images"
+
+    @property
+    def cost(self) -> float:
+        """Networks to train."""
+        return float(NETWORKS_OF[self.family])
 
 
 class Outcome(NamedTuple):
@@ -160,7 +166,7 @@ class Subject:
     seconds: float
     settings: Mapping[str, Any]
 
-    def judged(self, unit: Unit, trial: Trial) -> Outcome:
+    def judged(self, unit: PicturePiece, trial: Trial) -> Outcome:
         """The record, and the sheet of the trial that is drawn."""
         stage, predictor = self.stage, self.predictor
         kept, attack = under_attack(predictor, stage.sweep, stage.stream, trial.test.labels)
@@ -181,9 +187,7 @@ class Subject:
             "infer_us_per_row": 1e6 * (seconds / len(outside) + stage.seconds_per_row),
         }
         number = unit.trials[0]
-        record = unit.record(
-            self.method, number, metrics=measured(views), timing=timing, settings=dict(self.settings)
-        )
+        record = unit.record(self.method, number, metrics=measured(views), timing=timing, settings=dict(self.settings))
         if number != DRAWN_TRIAL:
             return Outcome([record])
         shown = (trial.test, trial.outside) if self.method == DRAWN_METHOD else (None, None)
@@ -201,7 +205,7 @@ class Base(NamedTuple):
     recorder: Recorder
 
 
-def base_network(unit: Unit, trial: Trial, share: str = "") -> Base:
+def base_network(unit: PicturePiece, trial: Trial, share: str = "") -> Base:
     """The base network of a trial: from the cache, trained now, or one that comes trained."""
     spec = NETWORKS[unit.network]
     build = factory(unit.network, trial.train.classes, trial.train.shape)
@@ -215,8 +219,10 @@ def base_network(unit: Unit, trial: Trial, share: str = "") -> Base:
     return Base(network, seconds, Recorder(network, spec.stages, rows / training.name))
 
 
-def _training(unit: Unit, trial: Trial, build: Any, seed: int, loss: Any = cross_entropy) -> Training:
-    return Training(build, trial.train, unit.schedule, seed, unit.cache / "networks", {"network": unit.network}, loss=loss)
+def _training(unit: PicturePiece, trial: Trial, build: Any, seed: int, loss: Any = cross_entropy) -> Training:
+    return Training(
+        build, trial.train, unit.schedule, seed, unit.cache / "networks", {"network": unit.network}, loss=loss
+    )
 
 
 def staged(base: Base, trial: Trial, half: str) -> Stage:
@@ -240,7 +246,7 @@ def attack_unit(network: nn.Module) -> Tensor:
     return next(part.std for part in network.modules() if isinstance(part, Normalise))
 
 
-def _post_hoc(unit: Unit, trial: Trial) -> Iterator[Subject]:
+def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     base = base_network(unit, trial)
     half = f"-{unit.trials[0]}-{'-'.join(unit.outside)}"
     stage = staged(base, trial, half)
@@ -250,7 +256,7 @@ def _post_hoc(unit: Unit, trial: Trial) -> Iterator[Subject]:
     known: dict[SplitPointClassifier, tuple[ClassificationPredictor, float]] = {}
     for name in unit.methods:
         began = time.process_time()
-        method, calibrated = recipe(name)
+        method, calibrated = recipe(name, unit.protocol)
         if isinstance(method, SplitPointClassifier):
             if method not in known:
                 fitted = method.fit(
@@ -266,17 +272,20 @@ def _post_hoc(unit: Unit, trial: Trial) -> Iterator[Subject]:
         yield Subject(name, predictor, stage, base.seconds + train.seconds + seconds, settings_of(unit))
 
 
-def recipe(name: str) -> tuple[Any, bool]:
+def recipe(name: str, protocol: str) -> tuple[Any, bool]:
     """The settings of a post-hoc method, and whether it is given calibration pictures."""
-    if name in ("splitpoint", "splitpoint_calibrated"):
-        return SplitPointClassifier.paper(), name == "splitpoint_calibrated"
-    if name == "splitpoint_layers":
-        return SplitPointClassifier(layer=whole_row), True
-    if name in ("splitpoint_default", "splitpoint_default_calibrated"):
-        return SplitPointClassifier(), name == "splitpoint_default_calibrated"
+    if name.startswith("splitpoint"):
+        return heads_of(name, protocol), name == "splitpoint_layers" or name.endswith("calibrated")
     if name in ("oc", "ddu"):
         return METHODS[name](temperature="nll"), True
     return METHODS[name](), name == "temperature_scaling"
+
+
+def heads_of(name: str, protocol: str) -> SplitPointClassifier:
+    """The settings of split-point heads: the paper's, ours, or ours on the features of several layers."""
+    if name in ("splitpoint", "splitpoint_calibrated"):
+        return SplitPointClassifier.paper(**({} if protocol == "paper" else {"epochs": SHORT_HEAD_EPOCHS}))
+    return SplitPointClassifier(layer=whole_row if name == "splitpoint_layers" else None)
 
 
 def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
@@ -289,7 +298,7 @@ def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
     return ClassificationPredictor(predictor.method, predictor.tap, predictor.layout, predictor.inputs, kept)
 
 
-def settings_of(unit: Unit) -> dict[str, Any]:
+def settings_of(unit: PicturePiece) -> dict[str, Any]:
     """What the records tell of networks and pictures."""
     outside = {"outside": " + ".join(unit.outside)}
     return outside if NETWORKS[unit.network].trained else asdict(unit.schedule) | outside
@@ -311,7 +320,7 @@ class LogProbabilities(nn.Module):
         return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
 
 
-def _trained(unit: Unit, trial: Trial) -> Iterator[Subject]:
+def _trained(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     (name,) = unit.methods
     method: Any = METHODS[name](task="classification", **({"temperature": "nll"} if name == "deep_ensemble" else {}))
     build = factory(unit.network, trial.train.classes, trial.train.shape)
@@ -324,10 +333,15 @@ def _trained(unit: Unit, trial: Trial) -> Iterator[Subject]:
     calibration = Batches(trial.calibration)
     predictor = method.assemble(networks, some, calibration=calibration, progress=False)
     seconds += time.process_time() - began
-    sweep = Sweep(trial.test, LogProbabilities(predictor), attack_unit(networks[0]))
-    natural = None if trial.natural is None else Batches(trial.natural)
-    stage = Stage(sweep, sweep, calibration, Batches(trial.outside), natural)
+    stage = on_pictures(trial, LogProbabilities(predictor), attack_unit(networks[0]))
     yield Subject(name, predictor, stage, seconds, settings_of(unit))
+
+
+def on_pictures(trial: Trial, attacked: nn.Module, unit: Tensor) -> Stage:
+    """The pictures of a trial as they are, for predictors that run a network themselves; `attacked` is the target."""
+    sweep = Sweep(trial.test, attacked, unit)
+    natural = None if trial.natural is None else Batches(trial.natural)
+    return Stage(sweep, sweep, Batches(trial.calibration), Batches(trial.outside), natural)
 
 
 def member_seeds(seed: int, count: int) -> list[int]:
@@ -335,24 +349,25 @@ def member_seeds(seed: int, count: int) -> list[int]:
     return [seed + 1_000_000 * member for member in reversed(range(count))]
 
 
-def units(
-    protocol: str,
-    datasets: Sequence[str],
-    networks: Sequence[str],
-    outside: Callable[[str], tuple[str, ...]],
-    methods: Sequence[str],
-    trials: int,
-    seed: int,
-    epochs: int | None,
-    cache: Path,
-    done: Done,
-) -> list[Unit]:
-    """The work that is left, trial by trial; networks that come trained serve post-hoc methods only."""
+def check(dataset: str, network: str, outside: Sequence[str]) -> None:
+    """An error now where pictures are missing, or a trained network does not take them."""
+    trial = trial_of(dataset, outside, 0, trained=NETWORKS[network].trained)
+    if NETWORKS[network].trained:
+        factory(network, trial.train.classes, trial.train.shape)()
+
+
+def units(wholes: Sequence[Unit], methods: Sequence[str], trials: int, done: Done) -> list[Unit]:
+    """The work that is left, trial by trial; networks that come trained serve post-hoc methods only.
+
+    Args:
+        wholes: for every data set and network a unit whose family, methods and trials are filled in.
+        methods: those that are wanted.
+        trials: how many are wanted.
+        done: what there is already.
+    """
     found = []
-    for dataset in datasets:
-        for network in networks:
-            families = {"post_hoc": FAMILIES["post_hoc"]} if NETWORKS[network].trained else FAMILIES
-            place = f"{dataset}/{network}"
-            whole = Unit(protocol, "clean", place, "", (), (), seed, epochs, outside(dataset), cache)
-            found += left_of(whole, families, methods, trials, done)
+    for whole in wholes:
+        trained = NETWORKS[whole.network].trained
+        families = {"post_hoc": FAMILIES["post_hoc"]} if trained else FAMILIES
+        found += left_of(whole, families, methods, trials, done)
     return [replace(unit, trials=(trial,)) for unit in found for trial in unit.trials]

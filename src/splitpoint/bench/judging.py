@@ -90,7 +90,11 @@ def measured(views: Views) -> dict[str, float]:
         "flagged_ood": float((views.outside.epistemic > views.threshold).double().mean()),
         "spearman_attack": metrics.spearman(*(torch.tensor(views.attack[name]) for name in ("accuracy", "epistemic"))),
     }
-    for name, score in {"auroc_error": "total", "auroc_error_epistemic": "epistemic", "auroc_error_entropy": "aleatoric"}.items():
+    for name, score in {
+        "auroc_error": "total",
+        "auroc_error_epistemic": "epistemic",
+        "auroc_error_entropy": "aleatoric",
+    }.items():
         values = getattr(test, score)
         found[name] = metrics.auroc(values[right], values[~right]) if 0 < int(right.sum()) < len(right) else math.nan
     for name, other in {"auroc_adv": views.adversarial, "auroc_ood": views.outside}.items():
@@ -99,7 +103,9 @@ def measured(views: Views) -> dict[str, float]:
     return found
 
 
-def sheet(dataset: str, method: str, views: Views, pictures: ImageSet | None, outside: ImageSet | None) -> dict[str, Any]:
+def sheet(
+    dataset: str, method: str, views: Views, pictures: ImageSet | None, outside: ImageSet | None
+) -> dict[str, Any]:
     """What a page draws of one method on one data set, as JSON can hold it.
 
     Args:

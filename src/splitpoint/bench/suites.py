@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from splitpoint.bench import ablation, cubic, uci
+from splitpoint.bench import ablation, cubic, image_ablation, images, uci
 from splitpoint.bench.curves import KeyedLines, curve_file
-from splitpoint.bench.protocols import NOISES, protocol_of
+from splitpoint.bench.judging import SHEETS
+from splitpoint.bench.networks import NETWORKS
+from splitpoint.bench.pictures import OUTSIDE
+from splitpoint.bench.protocols import NOISES, Protocol, protocol_of
 from splitpoint.bench.record import RECORDS, Journal, Record
 from splitpoint.bench.runner import done_in, run_all
 from splitpoint.datasets import TABLES
+from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import SettingsError
 
 
@@ -35,7 +41,7 @@ def bench_uci(
     chosen = protocol_of(protocol)
     for dataset in datasets:
         chosen.table(dataset)
-    _check_epochs(folder, "uci", protocol, {name: epochs or chosen.budget(name).epochs for name in datasets})
+    _check_settings(folder, "uci", protocol, _epochs(chosen, datasets, epochs))
     work = uci.units(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
     failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
@@ -56,7 +62,7 @@ def bench_cubic(
     noises = _among("noise", noises, cubic.CUBIC_NOISES)
     methods = _among("methods", methods, cubic.CUBIC_METHODS)
     _positive(trials=trials, jobs=jobs, epochs=epochs)
-    _check_epochs(folder, "cubic", "paper", {"cubic": epochs or cubic.BUDGET.epochs})
+    _check_settings(folder, "cubic", "paper", {"cubic": {"epochs": epochs or cubic.BUDGET.epochs}})
     curves = curve_file(folder)
 
     def keep(outcome: cubic.Outcome) -> list[Record]:
@@ -87,10 +93,101 @@ def bench_uci_ablation(
     chosen = protocol_of("paper")
     for dataset in datasets:
         chosen.table(dataset)
-    _check_epochs(folder, "uci-ablation", "paper", {name: epochs or chosen.budget(name).epochs for name in datasets})
+    _check_settings(folder, "uci-ablation", "paper", _epochs(chosen, datasets, epochs))
     work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder))
     failed = run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
+
+
+def bench_images(
+    folder: Path,
+    *,
+    datasets: Sequence[str] = ("mnist", "fashion_mnist"),
+    networks: Sequence[str] = ("lenet",),
+    outside: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    protocol: str = "short",
+    cache: Path | None = None,
+    trials: int = 5,
+    epochs: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+    progress: bool = True,
+) -> str:
+    """Run the image experiments that `folder` lacks; returns what was done, in words."""
+    plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs)
+    methods = _among("methods", methods, list(images.IMAGE_METHODS))
+    sheets = KeyedLines(folder / SHEETS, ("dataset", "method"))
+
+    def keep(outcome: images.Outcome) -> list[Record]:
+        if outcome.sheet is not None:
+            sheets.put(outcome.sheet)
+        return outcome.records
+
+    wholes = [images.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
+    work = images.units(wholes, methods, trials, done_in(folder))
+    failed = run_all(work, images.run, folder, jobs=jobs, progress=progress, keep=keep)
+    return _summary(folder, len(work), failed)
+
+
+def bench_images_ablation(
+    folder: Path,
+    *,
+    datasets: Sequence[str] = ("fashion_mnist",),
+    networks: Sequence[str] = ("lenet",),
+    outside: Sequence[str] | None = None,
+    ablations: Sequence[str] | None = None,
+    protocol: str = "short",
+    cache: Path | None = None,
+    trials: int = 3,
+    epochs: int | None = None,
+    jobs: int = 2,
+    seed: int = 0,
+    progress: bool = True,
+) -> str:
+    """Run the ablations on pictures that `folder` lacks; returns what was done, in words."""
+    plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, trials, jobs)
+    ablations = _among("ablations", ablations, list(image_ablation.ABLATIONS))
+    wholes = [image_ablation.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
+    work = image_ablation.units(wholes, ablations, trials, done_in(folder))
+    failed = run_all(work, image_ablation.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work), failed)
+
+
+def _pictures(
+    folder: Path,
+    suite: str,
+    datasets: Sequence[str],
+    networks: Sequence[str],
+    outside: Sequence[str] | None,
+    protocol: str,
+    epochs: int | None,
+    trials: int,
+    jobs: int,
+) -> list[dict[str, Any]]:
+    """What the units of every data set and network have in common; what cannot be run is an error now."""
+    datasets = _among("datasets", datasets, list(OUTSIDE))
+    networks = _among("network", networks, list(NETWORKS))
+    if outside is not None:
+        outside = _among("ood", outside, list(IMAGE_SETS))
+    if protocol not in ("short", "paper"):
+        raise SettingsError(f"Expected protocol to be short or paper, but got {protocol!r}.")
+    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    found = []
+    for dataset in datasets:
+        others = tuple(outside or OUTSIDE[dataset])
+        if dataset in others:
+            raise SettingsError(f"Expected other sets than {dataset} to be out of distribution for it, but got it.")
+        for network in networks:
+            images.check(dataset, network, others)
+            known = {"outside": " + ".join(others)}
+            if not NETWORKS[network].trained:
+                known |= {"epochs": images.schedule_of(protocol, dataset, network, epochs).epochs}
+            place = f"{dataset}/{network}"
+            _check_settings(folder, suite, protocol, {place: known})
+            empty = {"noise": "clean", "family": "", "methods": (), "trials": ()}
+            found.append(empty | {"protocol": protocol, "dataset": place, "epochs": epochs, "outside": others})
+    return found
 
 
 def _summary(folder: Path, pieces: int, failed: int) -> str:
@@ -103,16 +200,23 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _check_epochs(folder: Path, suite: str, protocol: str, wanted: Mapping[str, int]) -> None:
-    """Results of another number of epochs must not stand in for those that are asked for, by data set."""
+def _epochs(protocol: Protocol, datasets: Sequence[str], given: int | None) -> dict[str, dict[str, int]]:
+    """Epochs of the networks by data set."""
+    return {name: {"epochs": given or protocol.budget(name).epochs} for name in datasets}
+
+
+def _check_settings(folder: Path, suite: str, protocol: str, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Results of other settings must not stand in for those that are asked for, by data set."""
     for record in Journal(folder).read():
-        same = (record.suite, record.protocol) == (suite, protocol) and record.dataset in wanted
-        found = record.settings.get("epochs")
-        if same and found is not None and found != wanted[record.dataset]:
-            raise SettingsError(
-                f"Expected results of {wanted[record.dataset]} epochs for {record.dataset} in {folder}, but it has "
-                f"some of {found}; give another folder, or the same epochs."
-            )
+        if (record.suite, record.protocol) != (suite, protocol) or record.dataset not in wanted:
+            continue
+        for name, value in wanted[record.dataset].items():
+            found = record.settings.get(name, value)
+            if found != value:
+                raise SettingsError(
+                    f"Expected results with {name} {value} for {record.dataset} in {folder}, but it has some with "
+                    f"{found}; give another folder, or the same {name}."
+                )
 
 
 def _among(name: str, given: Sequence[str] | None, allowed: Sequence[str]) -> Sequence[str]:
