@@ -295,8 +295,8 @@ def test_wrong_usage_of_data_is_no_success(argv, capsys):
 def test_data_list_shows_what_is_where(data, capsys):
     code, out, err = run(capsys, "data", "list")
     assert (code, err) == (0, "")
-    assert f"yacht          308 x 6               0 kB     {data}/uci/yacht.npz" in out
-    assert "boston         506 x 13              -        missing" in out
+    assert f"yacht          308 x 6                0 kB     {data}/uci/yacht.npz" in out
+    assert "boston         506 x 13               -        missing" in out
 
 
 def test_data_check_fails_on_damage_alone(data, capsys):

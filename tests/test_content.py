@@ -1,3 +1,4 @@
+import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -5,15 +6,15 @@ import pytest
 
 from splitpoint.datasets import checksums, content
 from splitpoint.datasets.folders import locate
-from splitpoint.datasets.registry import SETS
+from splitpoint.datasets.registry import SETS, Other
 from splitpoint.errors import DataError
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_real_sets_are_whole(name):
-    path = locate(SETS[name].path)
+    path = locate(*SETS[name].paths)
     if path is None:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {SETS[name].path}")
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {' or '.join(SETS[name].paths)}")
     assert content.verify(name, SETS[name], path) is False
 
 
@@ -39,3 +40,41 @@ def test_an_array_that_changed_is_named(tmp_path):
     np.savez(tmp_path / "mnist.npz", other=np.zeros(3, np.uint8))
     with pytest.raises(DataError, match="to hold the arrays of mnist, but they cannot be read"):
         content.verify("mnist", entry, tmp_path / "mnist.npz")
+
+
+def test_files_are_counted_where_nobody_published_a_checksum(tmp_path):
+    entry = replace(SETS["imagenet_o"], content={"n*/*.JPEG": "files:2"})
+    (tmp_path / "n00000001").mkdir()
+    for name in ("a.JPEG", "b.txt", "._a.JPEG"):
+        (tmp_path / "n00000001" / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"Expected imagenet_o to have 2 files n\*/\*.JPEG, but .* has 1; get it again"):
+        content.verify("imagenet_o", entry, tmp_path)
+    (tmp_path / "n00000001" / "b.JPEG").write_bytes(b"")
+    assert content.verify("imagenet_o", entry, tmp_path) is False
+
+
+def test_another_form_is_compared_with_its_own_checksums(tmp_path):
+    arrays = {"x_test": np.ones((2, 3), np.uint8), "y_test": np.zeros(2, np.uint8)}
+    sums = {key: checksums.of_array(value) for key, value in arrays.items()}
+    entry = replace(SETS["notmnist"], others={"notmnist.npz": Other(sums)})
+    np.savez(tmp_path / "notmnist.npz", **arrays)
+    assert content.verify("notmnist", entry, tmp_path / "notmnist.npz") is False
+    np.savez(tmp_path / "notmnist.npz", **arrays | {"y_test": np.ones(2, np.uint8)})
+    with pytest.raises(DataError, match="its array y_test has others"):
+        content.verify("notmnist", entry, tmp_path / "notmnist.npz")
+
+
+def test_idx_files_are_compared_as_arrays_whether_they_are_zipped_or_not(tmp_path):
+    arrays = {}
+    for part, stem in (("train", "train"), ("test", "t10k")):
+        for key, kind in (("x", "images-idx3"), ("y", "labels-idx1")):
+            values = np.arange(4, dtype=np.uint8)
+            data = b"\0\0\x08\1\0\0\0\4" + values.tobytes()
+            zipped = key == "x"
+            name = f"{stem}-{kind}-ubyte{'.gz' if zipped else ''}"
+            (tmp_path / name).write_bytes(gzip.compress(data) if zipped else data)
+            arrays[f"{key}_{part}"] = values
+    sums = {key: checksums.of_array(value) for key, value in arrays.items()}
+    assert content.verify("mnist", replace(SETS["mnist"], content=sums), tmp_path) is False
+    with pytest.raises(DataError, match="Expected the values of mnist, but its array x_train has others"):
+        content.verify("mnist", SETS["mnist"], tmp_path)

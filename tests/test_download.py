@@ -16,8 +16,9 @@ import openpyxl
 import pytest
 
 from splitpoint.datasets import checksums, uci
-from splitpoint.datasets.download import DOWNLOADS, download, read_idx
+from splitpoint.datasets.download import DOWNLOADS, download
 from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.image_formats import read_idx
 from splitpoint.datasets.registry import SETS, Source
 from splitpoint.errors import DataError, SettingsError
 
@@ -201,7 +202,7 @@ def test_idx_files_with_other_images_are_refused(monkeypatch, web, tmp_path):
 )
 def test_what_is_no_idx_file_is_told(tmp_path, data):
     (tmp_path / "a.gz").write_bytes(data)
-    with pytest.raises(DataError, match=r"Expected a.gz to be a gzipped idx file of bytes"):
+    with pytest.raises(DataError, match=r"Expected a.gz to be an idx file of bytes, gzipped or not"):
         read_idx(tmp_path / "a.gz")
 
 
@@ -239,6 +240,58 @@ def test_an_archive_that_lacks_a_file_leaves_what_was_there(monkeypatch, web, tm
     assert everything(tmp_path / "data") == ["cifar-100-binary/old.bin"]
 
 
+def zipped_folder(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("pack", [tarred, zipped_folder])
+def test_a_folder_keeps_its_folders_and_only_what_belongs_to_it(pack, monkeypatch, web, tmp_path):
+    members = {
+        "imagenet-o/n01/a b.JPEG": b"a",
+        "./imagenet-o/n02/c.JPEG": b"c",
+        "imagenet-o/n02/._c.JPEG": b"hidden",
+        "imagenet-o/README.txt": b"read me",
+        "imagenet-o/../evil.JPEG": b"evil",
+        "imagenet-o/n02/../../n03/evil.JPEG": b"evil",
+        "../n03/evil.JPEG": b"evil",
+        "other/n01/d.JPEG": b"d",
+    }
+    offer(monkeypatch, web, "imagenet_o", {"imagenet-o.bin": pack(**members)}, {"n*/*.JPEG": "files:2"})
+    path = get("imagenet_o", tmp_path / "data")
+    assert everything(tmp_path) == [
+        "data/imagenet-o/n01/a b.JPEG",
+        "data/imagenet-o/n02/c.JPEG",
+        "web/imagenet-o.bin",
+    ]
+    assert (path / "n02" / "c.JPEG").read_bytes() == b"c"
+    (web[0] / "imagenet-o.bin").unlink()
+    assert get("imagenet_o", tmp_path / "data") == path
+
+
+def test_a_folder_that_lacks_files_or_cannot_be_unpacked_leaves_nothing(monkeypatch, web, tmp_path):
+    archive = tarred(**{"imagenet-o/n01/a.JPEG": b"a"})
+    offer(monkeypatch, web, "imagenet_o", {"a.tar": archive}, {"n*/*.JPEG": "files:2"})
+    with pytest.raises(DataError, match="Expected imagenet_o to have 2 files"):
+        get("imagenet_o", tmp_path / "data")
+    for damaged in (archive[:60], b"no archive"):
+        offer(monkeypatch, web, "imagenet_o", {"a.tar": damaged}, {"n*/*.JPEG": "files:1"})
+        with pytest.raises(
+            DataError, match=r"Expected a.tar to be an archive of imagenet_o, but it cannot be unpacked"
+        ):
+            get("imagenet_o", tmp_path / "data")
+    assert everything(tmp_path / "data") == []
+
+
+def test_a_set_without_an_address_says_what_to_do_instead(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be downloaded; accept its licence at image-net.org and put .*\.$"):
+        get("imagenet", tmp_path)
+    assert everything(tmp_path) == []
+
+
 def test_plain_files_stay_as_they_are_and_only_what_is_missing_is_asked_for(monkeypatch, web, tmp_path):
     files = {"train_32x32.mat": b"train", "test_32x32.mat": b"test"}
     offer(monkeypatch, web, "svhn", files, {name: f"md5:{md5(data).hexdigest()}" for name, data in files.items()})
@@ -260,5 +313,5 @@ def test_a_wrong_checksum_leaves_nothing(monkeypatch, web, tmp_path):
 
 
 def test_a_set_that_does_not_exist(tmp_path):
-    with pytest.raises(SettingsError, match=r"Expected a data set among boston, .*, svhn, but got 'iris'\."):
+    with pytest.raises(SettingsError, match=r"Expected a data set among boston, .*, imagenet_o, but got 'iris'\."):
         get("iris", tmp_path)

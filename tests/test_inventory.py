@@ -44,6 +44,18 @@ def test_a_survey_prints_as_a_table(data):
     ]
 
 
+def test_a_set_is_found_in_any_of_its_forms_with_the_size_of_that_form(data):
+    (data / "notmnist.npz").write_bytes(b"")
+    found = next(iter(inventory.survey(["notmnist"])))
+    assert (found.path, found.size) == (data / "notmnist.npz", "10,000 x 28 x 28")
+
+
+def test_what_cannot_be_downloaded_has_advice_of_its_own(data):
+    advice = str(inventory.survey(["imagenet", "imagenet_o"])).splitlines()[-2:]
+    assert advice[0] == "To get what is missing: splitpoint data download imagenet_o"
+    assert advice[1].startswith("To get imagenet: accept its licence at image-net.org")
+
+
 def test_a_check_adds_what_it_found(data):
     checked = inventory.check(["boston", "wine", "yacht", "power"])
     assert [found.verdict for found in checked] == ["whole", "reordered", "DAMAGED", ""]

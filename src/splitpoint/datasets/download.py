@@ -8,20 +8,17 @@ another order is accepted, and said to be so wherever the set is read; a source 
 from __future__ import annotations
 
 import contextlib
-import gzip
+import fnmatch
 import os
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-import numpy as np
-from numpy.typing import NDArray
-
-from splitpoint.datasets import content, npz, raw, uci
+from splitpoint.datasets import archives, content, npz, raw, uci
 from splitpoint.datasets.fetch import fetch
 from splitpoint.datasets.folders import VARIABLE, folders
+from splitpoint.datasets.image_formats import read_idx
 from splitpoint.datasets.registry import Entry, entry
 from splitpoint.errors import DataError, SettingsError
 
@@ -50,6 +47,8 @@ def download(
     target = folder / wanted.path
     if _is_whole(name, wanted, target):
         return target
+    if not wanted.sources:
+        raise DataError(f"Expected {name} in {target}, but it cannot be downloaded; {wanted.by_hand}.")
     if wanted.form == "table":
         raw.require(name)
     waiting = target if wanted.form == "plain" else folder / DOWNLOADS / name
@@ -91,34 +90,53 @@ def _table(name: str, _: Entry, files: Sequence[Path], target: Path) -> None:
 def _idx(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
     """Images and labels of MNIST's format, (N, 28, 28) and (N,), as ``x_train, y_train, x_test, y_test``."""
     arrays = dict(zip(wanted.content, map(read_idx, files), strict=True))
-    content.verify_arrays(name, wanted, arrays)
+    content.verify_arrays(name, wanted.content, arrays)
     npz.write(target, arrays)
-
-
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Bytes of a gzipped idx file: two zeros, type 8, number of axes, their lengths (big-endian), the values."""
-    try:
-        data = gzip.decompress(path.read_bytes())
-        axes = data[3] if data.startswith(b"\0\0\x08") else 0
-        shape = np.frombuffer(data, ">u4", axes, offset=4)
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(tuple(map(int, shape)))
-    except (OSError, EOFError, ValueError, IndexError) as error:
-        raise DataError(f"Expected {path.name} to be a gzipped idx file of bytes, but it is not ({error}).") from error
 
 
 def _tar(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
     """The files of `content` alone, wherever the archive has them; nothing else of it is written."""
+
+    def place(member: PurePosixPath) -> PurePosixPath | None:
+        return PurePosixPath(member.name) if member.name in wanted.content else None
+
+    _unpack(name, wanted, files[0], target, place)
+
+
+def _folder(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
+    """The files that patterns of `content` find below the folder of the set; nothing else of the archive is written."""
+    patterns = [PurePosixPath(pattern).parts for pattern in wanted.content]
+
+    def place(member: PurePosixPath) -> PurePosixPath | None:
+        top, *inside = member.parts
+        hidden = any(part.startswith(".") for part in inside)  # among them the way out of the folder, ".."
+        wanted_here = any(
+            len(pattern) == len(inside) and all(map(fnmatch.fnmatchcase, inside, pattern)) for pattern in patterns
+        )
+        return PurePosixPath(*inside) if top == target.name and wanted_here and not hidden else None
+
+    _unpack(name, wanted, files[0], target, place)
+
+
+def _unpack(
+    name: str, wanted: Entry, archive: Path, target: Path, place: Callable[[PurePosixPath], PurePosixPath | None]
+) -> None:
+    """Put members of the archive where `place` says below `target`, which is replaced when all of them are right."""
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         new = Path(temporary) / target.name
         new.mkdir()
-        with tarfile.open(files[0]) as archive:
-            for member in archive:
-                file_name = member.name.rpartition("/")[2]
-                source = archive.extractfile(member) if file_name in wanted.content else None
-                if source is not None:
-                    with source, (new / file_name).open("wb") as file:
-                        shutil.copyfileobj(source, file)
-        content.verify_files(name, wanted, new)
+        try:
+            for member, source in archives.members(archive):
+                inside = place(member)
+                if inside is not None:
+                    (new / inside).parent.mkdir(parents=True, exist_ok=True)
+                    with source() as stream, (new / inside).open("wb") as file:
+                        shutil.copyfileobj(stream, file)
+        except archives.DAMAGED as error:
+            raise DataError(
+                f"Expected {archive.name} to be an archive of {name}, but it cannot be unpacked ({error})."
+            ) from error
+        content.verify_files(name, wanted.content, new)
         if target.exists():
             os.replace(target, Path(temporary) / "old")
         os.replace(new, target)
@@ -132,5 +150,6 @@ _FORMS: dict[str, Callable[[str, Entry, Sequence[Path], Path], None]] = {
     "table": _table,
     "idx": _idx,
     "tar": _tar,
+    "folder": _folder,
     "plain": _plain,
 }

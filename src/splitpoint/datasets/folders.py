@@ -15,9 +15,9 @@ def folders() -> list[Path]:
     return [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
 
 
-def locate(name: str) -> Path | None:
-    """The file or folder `name` in the first of the `folders` that has it, or None."""
-    return next((folder / name for folder in folders() if (folder / name).exists()), None)
+def locate(*names: str) -> Path | None:
+    """The first of `names` that a folder has, taken from the first of the `folders` that has it, or None."""
+    return next((folder / name for name in names for folder in folders() if (folder / name).exists()), None)
 
 
 def command_for(name: str) -> str:
@@ -29,8 +29,11 @@ def find(name: str, remedy: str = "") -> Path:
     """As `locate`, but what is missing is an error; `remedy` ends its sentence with something else to do."""
     found = locate(name)
     if found is None:
-        searched = ", ".join(map(str, folders())) or "no folder"
-        raise DataError(
-            f"Expected to find {name}, but {VARIABLE} names {searched}; set it to a folder that holds {name}{remedy}."
-        )
+        raise missing(name, f"set it to a folder that holds {name}{remedy}")
     return found
+
+
+def missing(what: str, remedy: str) -> DataError:
+    """The error that says where `what` was looked for; `remedy` is what to do."""
+    searched = ", ".join(map(str, folders())) or "no folder"
+    return DataError(f"Expected to find {what}, but {VARIABLE} names {searched}; {remedy}.")

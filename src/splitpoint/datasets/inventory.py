@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from splitpoint.datasets import content
 from splitpoint.datasets.folders import VARIABLE, command_for, folders, locate
-from splitpoint.datasets.registry import entries
+from splitpoint.datasets.registry import Entry, cure, entries, entry
 from splitpoint.errors import DataError
 
 
@@ -62,28 +62,37 @@ class Inventory:
         yield f"{VARIABLE} names {', '.join(map(str, folders()))}."
         if any(found.verdict == "reordered" for found in self.findings):
             yield "reordered: the right rows in another order than the customary one, so the splits differ too."
-        if self.missing:
-            yield f"To get what is missing: {command_for(' '.join(self.missing))}"
+        for_download = [name for name in self.missing if entry(name).sources]
+        if for_download:
+            yield f"To get what is missing: {command_for(' '.join(for_download))}"
+        for name in self.missing:
+            if not entry(name).sources:
+                yield f"To get {name}: {cure(name)}."
 
 
 def survey(names: Iterable[str] = ()) -> Inventory:
     """Where the sets are, all of them by default; nothing is opened."""
-    return Inventory(tuple(Finding(name, entry.size, locate(entry.path)) for name, entry in entries(names).items()))
+    return Inventory(tuple(_found(name, expected) for name, expected in entries(names).items()))
 
 
 def check(names: Iterable[str] = ()) -> Inventory:
     """As `survey`, with every set that is there read and compared with its checksums."""
-    findings = []
-    for name, entry in entries(names).items():
-        path = locate(entry.path)
-        verdict, damage = "", ""
-        if path is not None:
-            try:
-                verdict = "reordered" if content.verify(name, entry, path) else "whole"
-            except DataError as error:
-                verdict, damage = "DAMAGED", str(error)
-        findings.append(Finding(name, entry.size, path, verdict, damage))
-    return Inventory(tuple(findings))
+    return Inventory(tuple(_checked(_found(name, expected), expected) for name, expected in entries(names).items()))
+
+
+def _found(name: str, expected: Entry) -> Finding:
+    path = locate(*expected.paths)
+    return Finding(name, expected.size_at(path), path)
+
+
+def _checked(found: Finding, expected: Entry) -> Finding:
+    if found.path is None:
+        return found
+    try:
+        reordered = content.verify(found.name, expected, found.path)
+    except DataError as error:
+        return replace(found, verdict="DAMAGED", damage=str(error))
+    return replace(found, verdict="reordered" if reordered else "whole")
 
 
 def _cells(found: Finding, checked: bool) -> list[str]:

@@ -6,7 +6,6 @@ gives candidates, and whoever verifies them takes the one that is right.
 
 from __future__ import annotations
 
-import importlib
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from splitpoint.datasets.packages import package
 from splitpoint.datasets.uci import Arrays, table
-from splitpoint.errors import DataError, SettingsError, SplitPointError
+from splitpoint.errors import DataError, SplitPointError
 
 Numbers = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def _arff(content: bytes) -> list[Numbers]:
 
 def _xlsx(content: bytes) -> list[Numbers]:
     """The sheets of an Excel workbook, rows of numbers alone."""
-    book = _package("openpyxl").load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    book = _excel("openpyxl").load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     sheets = [_numbers(sheet.iter_rows(values_only=True)) for sheet in book.worksheets]
     book.close()
     return [sheet for sheet in sheets if len(sheet)]
@@ -61,7 +61,7 @@ def _xlsx(content: bytes) -> list[Numbers]:
 
 def _xls(content: bytes) -> list[Numbers]:
     """The sheets of an Excel workbook of before 2007, rows of numbers alone."""
-    book = _package("xlrd").open_workbook(file_contents=content)
+    book = _excel("xlrd").open_workbook(file_contents=content)
     sheets = [_numbers(sheet.row_values(row) for row in range(sheet.nrows)) for sheet in book.sheets()]
     return [sheet for sheet in sheets if len(sheet)]
 
@@ -76,14 +76,8 @@ def _numbers(rows: Iterable[Sequence[object]]) -> Numbers:
     return np.array(kept, dtype=np.float64)
 
 
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"Expected the package {name}, which reads Excel files, but it is missing; "
-            "install it with: pip install 'splitpoint[data]'"
-        ) from error
+def _excel(module: str) -> Any:
+    return package(module, "reads Excel files", "data")
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ def require(name: str) -> None:
     """Complain about a missing package before anything is downloaded."""
     reader = RAW[name].read
     if reader in (_xlsx, _xls):
-        _package("openpyxl" if reader is _xlsx else "xlrd")
+        _excel("openpyxl" if reader is _xlsx else "xlrd")
 
 
 def candidates(name: str, path: Path) -> Iterator[Arrays]:

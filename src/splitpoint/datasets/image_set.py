@@ -1,0 +1,182 @@
+"""Labelled pictures behind one interface: stored arrays, parts of a set, other shapes, several sets in a row."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from splitpoint.errors import DataError, SettingsError
+
+Shape = tuple[int, int, int]
+"""Channels, height and width of a picture."""
+
+LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
+
+
+class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
+    """N pictures of one `shape` (C, H, W) and their `labels` (N,), int64 in ``0 ... classes - 1``.
+
+    Pixels are read when they are asked for; `labels` are there without decoding any picture.
+    """
+
+    name: str
+    classes: int
+    shape: Shape
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Pictures at `places` in their order, uint8 (n, C, H, W)."""
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+        """One picture, float32 (C, H, W) in [0, 1], and its label, int64 without axes."""
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: list[int]) -> list[tuple[Tensor, Tensor]]:
+        """Pictures and labels as `__getitem__` gives them, read together."""
+        rows = row_numbers(places, len(self))
+        return list(zip(in_unit_range(self.pixels(rows)), self.labels[rows], strict=True))
+
+    def at(self, places: Tensor) -> ImageSet:
+        """The part of the set at `places`, int64 (n,); no pixel is copied."""
+        return Part(self, row_numbers(places, len(self)))
+
+    def fitted_to(self, shape: Shape) -> ImageSet:
+        """The same pictures in another `shape`, so that they enter a network as its own pictures do.
+
+        Grey becomes three equal channels, RGB becomes its luma. What is larger shrinks by averaging areas, what is
+        smaller grows bilinearly; another ratio of the sides stretches. Values are rounded to whole steps of 1/255.
+        """
+        return self if shape == self.shape else Fitted(self, shape)
+
+
+def row_numbers(places: Sequence[int] | Tensor, count: int) -> Tensor:
+    """`places` as int64 (n,) in ``0 ... count - 1``; negative ones count from the end, others are an IndexError."""
+    rows = torch.as_tensor(places)
+    if rows.ndim != 1 or (len(rows) and rows.dtype not in (torch.int64, torch.int32)):
+        raise SettingsError(
+            f"Expected places as one row of whole numbers, but got {rows.dtype} of shape {tuple(rows.shape)}; "
+            "give row numbers, not a mask."
+        )
+    rows = rows.long()
+    if len(rows) and not -count <= int(rows.min()) <= int(rows.max()) < count:
+        raise IndexError(
+            f"Expected places of a set of {count} pictures, but got {int(rows.min())} to {int(rows.max())}."
+        )
+    return torch.where(rows < 0, rows + count, rows)
+
+
+def in_unit_range(pixels: Tensor) -> Tensor:
+    """Uint8 as float32 in [0, 1]."""
+    return pixels.float().div_(255)
+
+
+class StoredImages(ImageSet):
+    """Pictures in one array `stored` (N, C, H, W), uint8, in memory or mapped from a file."""
+
+    def __init__(self, name: str, stored: NDArray[np.uint8], labels: NDArray[Any], classes: int) -> None:
+        if stored.ndim != 4 or stored.dtype != np.uint8 or labels.shape != stored.shape[:1] or not len(stored):
+            raise DataError(
+                f"Expected {name} to have uint8 pictures (N, C, H, W) with a label each, "
+                f"but got {stored.dtype} {stored.shape} and labels {labels.shape}."
+            )
+        self.name, self.classes, self.stored = name, classes, stored
+        self.shape = (stored.shape[1], stored.shape[2], stored.shape[3])
+        self.labels = class_numbers(name, labels, classes)
+
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Copies of the stored pictures."""
+        rows = row_numbers(places, len(self)).numpy()
+        return torch.from_numpy(np.ascontiguousarray(self.stored[rows]))
+
+
+def class_numbers(name: str, labels: NDArray[Any], classes: int) -> Tensor:
+    """Labels as int64; DataError if one is no class."""
+    numbers = torch.from_numpy(labels.astype(np.int64))
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= classes:
+        raise DataError(
+            f"Expected labels of {name} from 0 to {classes - 1}, but got {low} to {high}; are its files another set's?"
+        )
+    return numbers
+
+
+class Part(ImageSet):
+    """Some pictures of a set, in the order of `rows`."""
+
+    def __init__(self, images: ImageSet, rows: Tensor) -> None:
+        self.name, self.classes, self.shape = images.name, images.classes, images.shape
+        self.images, self.rows = images, rows
+        self.labels = images.labels[rows]
+
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Pixels of the whole set at the rows of this part."""
+        return self.images.pixels(self.rows[row_numbers(places, len(self))])
+
+    def at(self, places: Tensor) -> ImageSet:
+        """A part of the whole set, so that parts of parts are no slower."""
+        return Part(self.images, self.rows[row_numbers(places, len(self))])
+
+
+class Fitted(ImageSet):
+    """A set in another shape; see `ImageSet.fitted_to`."""
+
+    def __init__(self, images: ImageSet, shape: Shape) -> None:
+        if len(shape) != 3 or shape[0] not in (1, 3) or min(shape) < 1:
+            raise SettingsError(f"Expected a shape (1 or 3 channels, height, width), but got {shape}.")
+        self.name, self.classes, self.shape = images.name, images.classes, shape
+        self.images, self.labels = images, images.labels
+
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Pixels of the set, brought to the shape."""
+        return fitted(self.images.pixels(places), self.shape)
+
+
+def fitted(pixels: Tensor, shape: Shape) -> Tensor:
+    """Pictures (n, C, H, W) in uint8 brought to `shape`, as `ImageSet.fitted_to` says."""
+    channels, height, width = shape
+    values = pixels.float()
+    if channels == 1 and values.shape[1] == 3:
+        values = (values * values.new_tensor(LUMA).reshape(3, 1, 1)).sum(1, keepdim=True)
+    smaller = (min(height, values.shape[2]), min(width, values.shape[3]))
+    if smaller != values.shape[2:]:
+        values = F.interpolate(values, smaller, mode="area")
+    if smaller != (height, width):
+        values = F.interpolate(values, (height, width), mode="bilinear", align_corners=False)
+    return values.round().clamp(0, 255).to(torch.uint8).expand(-1, channels, -1, -1).contiguous()
+
+
+class Joined(ImageSet):
+    """Sets of one shape, one after the other; `labels` (N,) are those of the parts unless others are given."""
+
+    def __init__(self, name: str, parts: Sequence[ImageSet], classes: int, labels: Tensor | None = None) -> None:
+        shapes = {part.shape for part in parts}
+        if len(shapes) != 1:
+            raise DataError(f"Expected the parts of {name} to have one shape, but got {sorted(shapes)}.")
+        self.name, self.classes, self.parts = name, classes, tuple(parts)
+        self.shape = parts[0].shape
+        self.labels = torch.cat([part.labels for part in parts]) if labels is None else labels
+        self.ends = torch.tensor([len(part) for part in parts]).cumsum(0)
+
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Pixels of every part that is asked for, in the order of `places`."""
+        rows = row_numbers(places, len(self))
+        pixels = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
+        owners = torch.bucketize(rows, self.ends, right=True)
+        for owner in owners.unique().tolist():
+            mine = owners == owner
+            part = self.parts[owner]
+            pixels[mine] = part.pixels(rows[mine] - (self.ends[owner] - len(part)))
+        return pixels
