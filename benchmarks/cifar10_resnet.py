@@ -17,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 import splitpoint as sp
 from splitpoint.attacks import fgsm
+from splitpoint.bench.networks import published
 from splitpoint.classification.correction import fit_temperature
 from splitpoint.consistency import entropy
 from splitpoint.datasets.folders import find
@@ -31,49 +30,8 @@ from splitpoint.features import Tap
 from splitpoint.layout import Layout
 from splitpoint.metrics import accuracy, auroc, ece, nll
 
-MEAN = torch.tensor([0.485, 0.456, 0.406]).reshape(3, 1, 1)
-DEVIATION = torch.tensor([0.229, 0.224, 0.225]).reshape(3, 1, 1)
-STAGES = ("layer1", "layer2", "layer3")
+STAGES = ("body.layer1", "body.layer2", "body.layer3")
 PENULTIMATE = slice(48, 112)
-
-
-class Block(nn.Module):
-    """Residual block with a parameter-free shortcut: every second pixel, channels padded with zeros."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.stride, self.padding = stride, (outputs - inputs) // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Keep the shape up to stride and channels."""
-        out = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        if self.stride > 1:
-            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding))
-        return torch.relu(out + x)
-
-
-class ResNet(nn.Module):
-    """CIFAR ResNet of depth 6n + 2 on pixels in [0, 1], which it normalises itself."""
-
-    def __init__(self, depth: int) -> None:
-        super().__init__()
-        count = (depth - 2) // 6
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        widths = (16, 16, 32, 64)
-        for stage in (1, 2, 3):
-            inputs, outputs = widths[stage - 1], widths[stage]
-            blocks = [Block(inputs if i == 0 else outputs, outputs, 1 + (stage > 1 and i == 0)) for i in range(count)]
-            setattr(self, f"layer{stage}", nn.Sequential(*blocks))
-        self.linear = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, 3, 32, 32) -> logits (N, 10)."""
-        x = torch.relu(self.bn1(self.conv1((x - MEAN) / DEVIATION)))
-        return self.linear(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
 class Recorded(nn.Module):
@@ -97,7 +55,7 @@ def tiny_imagenet() -> Tensor:
     return torch.from_numpy(images).movedim(3, 1).contiguous()
 
 
-def recorded(net: ResNet, images: Tensor, label: str, attack: Tensor | None = None) -> Tensor:
+def recorded(net: nn.Module, images: Tensor, label: str, attack: Tensor | None = None) -> Tensor:
     """(N, 122) pooled features of the three stages and logits; of FGSM images when labels to attack are given."""
     tap = Tap(net, STAGES, None, "three stages")
     layout = Layout((False, False, False), False, 1)
@@ -105,7 +63,7 @@ def recorded(net: ResNet, images: Tensor, label: str, attack: Tensor | None = No
     for start in tqdm(range(0, len(images), 250), desc=label, leave=False):
         x = images[start : start + 250].float() / 255
         if attack is not None:
-            x = fgsm(net, x, attack[start : start + 250], 0.02 * DEVIATION)
+            x = fgsm(net, x, attack[start : start + 250], 0.02 * net.get_buffer("normalise.std"))
         logits, features = tap(x)
         rows.append(torch.cat([layout.features(features), logits], 1))
     return torch.cat(rows)
@@ -115,9 +73,7 @@ def load_recorded(depth: int, cache: Path) -> dict[str, Tensor]:
     """Everything the comparison needs of one network, recorded on the first call."""
     file = cache / f"resnet{depth}.pt"
     if not file.exists():
-        net = ResNet(depth)
-        net.load_state_dict(load_file(find(f"models/resnet{depth}_cifar10.safetensors")))
-        net.eval()
+        net = published(depth)
         train = [cifar(f"data_batch_{i}") for i in range(1, 6)]
         images, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
         test_images, test_labels = cifar("test_batch")

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 import splitpoint as sp
-from networks import ResNet18, mlp
+from networks import mlp
+from splitpoint.bench.networks import resnet18
 from splitpoint.datasets import cubic
 
 ROWS, FEATURES = 2_000_000, 128
@@ -34,7 +35,7 @@ def cpu_seconds() -> float:
 def cached() -> None:
     """Heads fitted on features recorded once, against an estimate of running the base model in every epoch."""
     torch.manual_seed(0)
-    net, images, labels = ResNet18(100).eval(), torch.randn(128, 3, 64, 64), torch.randint(100, (128,))
+    net, images, labels = resnet18(100, (3, 64, 64)).eval(), torch.randn(128, 3, 64, 64), torch.randint(100, (128,))
     method = sp.SplitPointClassifier(epochs=20, patience=None)
     began = cpu_seconds()
     with torch.no_grad():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 from torch import Tensor, nn
 
@@ -18,43 +16,6 @@ def mlp(inputs: int = 16, hidden: int = 64) -> nn.Module:
         nn.Linear(hidden, 1),
     ]
     return nn.Sequential(*layers)
-
-
-def _conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
-
-
-class Block(nn.Module):
-    """Residual block of two 3x3 convolutions."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.first, self.second = _conv(inputs, outputs, stride), _conv(outputs, outputs)
-        same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else _conv(inputs, outputs, stride, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Keep the shape up to stride and channels."""
-        return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
-
-
-class ResNet18(nn.Module):
-    """ImageNet-style ResNet with 11 million parameters."""
-
-    def __init__(self, classes: int = 1000) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(_conv(3, 64, 2, 7), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-        widths = [64, 64, 128, 256, 512]
-        blocks = []
-        for stage, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-            blocks += [Block(inputs, outputs, 1 + (stage > 0)), Block(outputs, outputs, 1)]
-        self.body = nn.Sequential(*blocks)
-        self.classes = nn.Linear(512, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, 3, H, W) -> logits (N, classes)."""
-        return self.classes(self.body(self.stem(x)).mean((2, 3)))
 
 
 def _double(inputs: int, outputs: int) -> nn.Sequential:

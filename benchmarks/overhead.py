@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import splitpoint as sp
-from networks import ResNet18, UNet, mlp
+from networks import UNet, mlp
+from splitpoint.bench.networks import resnet18
 
 
 def regression(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
@@ -67,7 +68,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     images, frames, rows = torch.randn(8, 3, 224, 224), torch.randn(8, 3, 128, 160), torch.randn(256, 16)
-    resnet, unet, small = ResNet18().eval(), UNet().eval(), mlp().eval()
+    resnet, unet, small = resnet18(1000, (3, 224, 224)).eval(), UNet().eval(), mlp().eval()
     cases = [
         ("ResNet-18, 224 px, batch 8", resnet, images, classification(resnet, torch.randn(48, 3, 224, 224), 1000), 1),
         ("U-Net, 128x160, batch 8", unet, frames, regression(unet, frames), 1),

@@ -121,11 +121,15 @@ def digest(tensors: Iterable[Tensor]) -> str:
     return state.hexdigest()
 
 
+def named_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Fingerprint of tensors and their names, in whatever order they come."""
+    names = hashlib.blake2b("\n".join(sorted(tensors)).encode(), digest_size=4).hexdigest()
+    return names + digest(tensors[name] for name in sorted(tensors))
+
+
 def model_fingerprint(model: nn.Module) -> str:
     """Fingerprint of a model's parameters and buffers, with their names."""
-    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    names = hashlib.blake2b("\n".join(sorted(state)).encode(), digest_size=4).hexdigest()
-    return names + digest(state[name] for name in sorted(state))
+    return named_digest({name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)})
 
 
 @dataclass

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,35 @@ KINDS: dict[str, type[Method[Any]] | type[Baseline]] = {
 
 def save(predictor: Predictor[Any], path: Path) -> None:
     """Write the heads, their settings and the base model's fingerprint to `path`, all or nothing."""
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in predictor.own_tensors().items()}
     metadata = {KEY: json.dumps(_describe(predictor), default=float), "format": "pt"}
     if path.is_dir():
         raise StorageError(f"Expected a file to save to, but {path} is a folder; name a file in it.")
     if not path.parent.is_dir():
         raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    write_tensors(path, predictor.own_tensors(), metadata)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and metadata to one safetensors file, all or nothing."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with replacing(path) as draft:
+        save_file(plain, draft, metadata)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside `path` that takes its place once it is whole and on the disk, or goes away after an error."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     os.close(handle)
+    draft = Path(name)
     try:
-        save_file(tensors, temporary, metadata)
-        with open(temporary, "rb") as file:
+        yield draft
+        with draft.open("rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        draft.chmod(0o666 & ~_umask())
+        os.replace(draft, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
 
 
@@ -222,17 +235,21 @@ def _rebuild_networks(
     return predictor.to(device)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not path.is_file():
-        raise StorageError(f"Expected a file written by uq.save, but {path} does not exist.")
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Metadata and tensors of a safetensors file; StorageError if it is not whole."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise StorageError(
             f"Expected a whole safetensors file, but {path} is damaged or cut short ({error})."
         ) from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        raise StorageError(f"Expected a file written by uq.save, but {path} does not exist.")
+    metadata, tensors = read_tensors(path)
     if KEY not in metadata:
         raise StorageError(f"Expected a file written by uq.save, but {path} holds other tensors.")
     try:
