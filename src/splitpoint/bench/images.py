@@ -205,7 +205,7 @@ class Base(NamedTuple):
     recorder: Recorder
 
 
-def base_network(unit: PicturePiece, trial: Trial, share: str = "") -> Base:
+def base_network(unit: PicturePiece, trial: Trial) -> Base:
     """The base network of a trial: from the cache, trained now, or one that comes trained."""
     spec = NETWORKS[unit.network]
     build = factory(unit.network, trial.train.classes, trial.train.shape)
@@ -322,7 +322,7 @@ class LogProbabilities(nn.Module):
 
 def _trained(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     (name,) = unit.methods
-    method: Any = METHODS[name](task="classification", **({"temperature": "nll"} if name == "deep_ensemble" else {}))
+    method: Any = METHODS[name](task="classification", temperature="nll" if name == "deep_ensemble" else None)
     build = factory(unit.network, trial.train.classes, trial.train.shape)
     loss = method._loss if name == "evidential_classification" else cross_entropy
     trainings = [_training(unit, trial, build, seed, loss) for seed in member_seeds(unit.seeds[0], NETWORKS_OF[name])]

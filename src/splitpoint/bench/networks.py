@@ -300,10 +300,12 @@ class NetworkSpec:
     Attributes:
         build: makes it for a number of classes and a shape of pictures.
         schedule: how it is trained on a CPU, unless another schedule is given; None where it comes trained.
+        stages: names of the layers after which pictures get smaller, and of hidden layers before the last one.
     """
 
     build: Callable[[int, Shape], nn.Module]
     schedule: Schedule | None = None
+    stages: tuple[str, ...] = ()
 
     @property
     def trained(self) -> bool:
@@ -329,17 +331,28 @@ def _torchvision_for(name: str, classes: int, shape: Shape) -> nn.Module:
     return from_torchvision(name)
 
 
+def _in_body(*names: object) -> tuple[str, ...]:
+    return tuple(f"body.{name}" for name in names)
+
+
+_LENET = _in_body(2, 5, 8)
+_VGG = _in_body(6, 13, 23, 33)
+_RESNET = _in_body("layer1", "layer2", "layer3")
+_TORCHVISION_VGG = _in_body("features.4", "features.9", "features.16", "features.23")
+
 NETWORKS: dict[str, NetworkSpec] = {
-    "lenet": NetworkSpec(lenet, SHORT["lenet"]),
-    "vgg16": NetworkSpec(vgg16, SHORT["vgg16"]),
-    "vgg16_small": NetworkSpec(partial(vgg16, width=0.25), SHORT["vgg16_small"]),
-    "wide_resnet": NetworkSpec(wide_resnet, SHORT["wide_resnet"]),
-    "wide_resnet_small": NetworkSpec(partial(wide_resnet, depth=16, width=1), SHORT["wide_resnet_small"]),
-    "resnet18": NetworkSpec(resnet18, SHORT["resnet18"]),
-    "resnet20_published": NetworkSpec(partial(_published_for, 20)),
-    "resnet32_published": NetworkSpec(partial(_published_for, 32)),
-    "torchvision_vgg16": NetworkSpec(partial(_torchvision_for, "vgg16")),
-    "torchvision_wide_resnet50_2": NetworkSpec(partial(_torchvision_for, "wide_resnet50_2")),
+    "lenet": NetworkSpec(lenet, SHORT["lenet"], _LENET),
+    "vgg16": NetworkSpec(vgg16, SHORT["vgg16"], _VGG),
+    "vgg16_small": NetworkSpec(partial(vgg16, width=0.25), SHORT["vgg16_small"], _VGG),
+    "wide_resnet": NetworkSpec(wide_resnet, SHORT["wide_resnet"], _in_body(4, 8)),
+    "wide_resnet_small": NetworkSpec(
+        partial(wide_resnet, depth=16, width=1), SHORT["wide_resnet_small"], _in_body(2, 4)
+    ),
+    "resnet18": NetworkSpec(resnet18, SHORT["resnet18"], _RESNET),
+    "resnet20_published": NetworkSpec(partial(_published_for, 20), stages=_RESNET[:2]),
+    "resnet32_published": NetworkSpec(partial(_published_for, 32), stages=_RESNET[:2]),
+    "torchvision_vgg16": NetworkSpec(partial(_torchvision_for, "vgg16"), stages=_TORCHVISION_VGG),
+    "torchvision_wide_resnet50_2": NetworkSpec(partial(_torchvision_for, "wide_resnet50_2"), stages=_RESNET),
 }
 """Networks by name."""
 

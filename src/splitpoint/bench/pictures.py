@@ -126,4 +126,5 @@ class Sweep:
 
     def slices(self, rows: Tensor) -> tuple[Tensor, ...]:
         """The rows that were recorded of the whole stream, batch by batch."""
-        return rows.split([part.stop - part.start for _, part in self.parts()])
+        parts: tuple[Tensor, ...] = rows.split([part.stop - part.start for _, part in self.parts()])
+        return parts

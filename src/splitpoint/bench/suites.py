@@ -180,7 +180,7 @@ def _pictures(
             raise SettingsError(f"Expected other sets than {dataset} to be out of distribution for it, but got it.")
         for network in networks:
             images.check(dataset, network, others)
-            known = {"outside": " + ".join(others)}
+            known: dict[str, Any] = {"outside": " + ".join(others)}
             if not NETWORKS[network].trained:
                 known |= {"epochs": images.schedule_of(protocol, dataset, network, epochs).epochs}
             place = f"{dataset}/{network}"

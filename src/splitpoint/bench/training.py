@@ -213,6 +213,11 @@ class Training:
         found = self._start()[1].weights()
         return [] if found is None else found.log
 
+    @property
+    def name(self) -> str:
+        """Of the files, which belongs to these settings alone."""
+        return self._start()[1].path.stem
+
     def _start(self) -> tuple[nn.Module, Checkpoint]:
         network = build(self.build, self.seed)
         network.to(memory_format=LAYOUT)  # type: ignore[call-overload]  # which the stubs leave out
