@@ -9,6 +9,8 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
+from splitpoint.datasets.folders import VARIABLE
+
 
 def pictures(count, shape, seed=0):
     """Noise, uint8 (count, *shape)."""
@@ -108,3 +110,22 @@ def imagenet(folder, sides=(300, 400)):
         for label in (0, 999):
             array = np.full((*sides, 3), label % 256, np.uint8)
             picture_file(folder / part / wnids(1000)[label] / f"ILSVRC_{label}.JPEG", array)
+
+
+def image_folder(folder, monkeypatch):
+    """A data folder with MNIST (80 + 30 pictures), Fashion-MNIST (40 + 30), notMNIST (30) and CIFAR-10 (50 + 20)."""
+    for number, (name, count) in enumerate((("mnist", 80), ("fashion_mnist", 40))):
+        np.savez(
+            folder / f"{name}.npz",
+            x_train=pictures(count, (28, 28), 10 + number),
+            y_train=labels_of(count, 10),
+            x_test=pictures(30, (28, 28), 20 + number),
+            y_test=labels_of(30, 10),
+        )
+    np.savez(folder / "notmnist.npz", x_test=pictures(30, (28, 28), 30), y_test=labels_of(30, 10))
+    for seed, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
+        count = 20 if name == "test_batch" else 10
+        path = folder / "cifar-10-batches-bin" / f"{name}.bin"
+        cifar_records(path, pictures(count, (3, 32, 32), 40 + seed), labels_of(count, 10))
+    monkeypatch.setenv(VARIABLE, str(folder))
+    return folder

@@ -2,13 +2,14 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from splitpoint import cli
 from splitpoint.bench import cubic
-from splitpoint.bench.curves import CURVES, Curve, CurveFile
+from splitpoint.bench.curves import CURVES, Curve, curve_file
 from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import bench_cubic
 from splitpoint.datasets import NOISE_LAWS
@@ -134,11 +135,11 @@ def test_true_bounds_are_those_of_the_law(every_method):
 
 
 def test_a_curve_takes_the_place_of_its_predecessor(tmp_path):
-    file = CurveFile(tmp_path / "new")
+    file = curve_file(tmp_path / "new")
     parts = {name: [0.0] for name in Curve.__dataclass_fields__ if name not in ("noise", "method")}
     for mean in ([1.0], [2.0], [math.nan]):
-        file.put(Curve("gaussian", "laplace", **(parts | {"mean": mean})))
-        file.put(Curve("gaussian", "sqr_oc", **parts))
+        file.put(asdict(Curve("gaussian", "laplace", **(parts | {"mean": mean}))))
+        file.put(asdict(Curve("gaussian", "sqr_oc", **parts)))
     assert [(line["method"], line["mean"]) for line in file.lines()] == [("laplace", [None]), ("sqr_oc", [0.0])]
     assert [path.name for path in (tmp_path / "new").iterdir()] == [CURVES]
 
