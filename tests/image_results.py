@@ -26,7 +26,7 @@ STRENGTHS = [0.0, 0.02, *(round(0.04 * step, 2) for step in range(1, 11))]
 BINS = 15
 
 
-def image_record(dataset, method, metrics, *, trial=0, trials=3, protocol="short", suite="images", variant=""):
+def image_record(dataset, method, metrics, *, trial=0, protocol="short", suite="images", variant=""):
     return Record(
         suite,
         protocol,

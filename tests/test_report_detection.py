@@ -50,6 +50,16 @@ def test_methods_of_the_same_outcome_share_a_sentence():
     )
 
 
+def test_three_methods_are_listed_in_one_sentence():
+    records = entropy("mnist/lenet", [0.8, 0.8]) + entropy("cifar10/vgg16", [0.8, 0.8])
+    for method in ("splitpoint_default", "splitpoint_default_calibrated", "splitpoint_layers"):
+        records += ours("mnist/lenet", method, [0.9, 0.9])
+    (said,) = captions(records, "auroc_ood")
+    assert (
+        ": Split-point (ours), Split-point calibrated (ours) and Split-point layers (ours) are ahead on 1 of 1" in said
+    )
+
+
 def test_data_sets_that_cannot_be_judged_are_named():
     records = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.9])
     records += entropy("cifar10/vgg16", [0.8, 0.8]) + ours("cifar10/vgg16", "splitpoint_layers", [0.9, 0.9])

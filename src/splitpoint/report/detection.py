@@ -39,7 +39,8 @@ def _told(section: Section, measure: str) -> str:
     if not methods:
         return ""
     sentences = [
-        f"{' and '.join(titles)} {'is' if len(titles) == 1 else 'are'} {_counted(outcomes)}."
+        f"{' and '.join(filter(None, (', '.join(titles[:-1]), titles[-1])))} "
+        f"{'is' if len(titles) == 1 else 'are'} {_counted(outcomes)}."
         for outcomes, titles in methods.items()
     ]
     return " ".join([f"{OPENING}:", *sentences])
