@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from image_results import image_records, image_sheets
 from splitpoint.bench.record import Journal, Record
 
 
@@ -66,6 +67,15 @@ def results(tmp_path_factory):
     (folder / "curves.jsonl").write_text(
         "".join(json.dumps(curve_of(method)) + "\n" for method in ("deep_ensemble", "splitpoint"))
     )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def image_results(tmp_path_factory):
+    """A folder of a made-up image experiment with its sheets."""
+    folder = tmp_path_factory.mktemp("image_results")
+    Journal(folder).append(image_records())
+    (folder / "sheets.jsonl").write_text(image_sheets())
     return folder
 
 

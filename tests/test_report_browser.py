@@ -32,24 +32,33 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def address(results, tmp_path_factory):
-    out = tmp_path_factory.mktemp("page")
-    write(results, out)
-    return (out / "index.html").as_uri()
+def addresses(results, image_results, tmp_path_factory):
+    """Where the pages of the regression and of the image experiments are."""
+    found = {}
+    for name, folder in (("regression", results), ("images", image_results)):
+        out = tmp_path_factory.mktemp(name)
+        write(folder, out)
+        found[name] = (out / "index.html").as_uri()
+    return found
 
 
 @pytest.fixture
-def opened(browser, address):
+def opened(browser, addresses):
     contexts = []
 
-    def visit(width=1280, scheme="light", **settings):
+    def visit(width=1280, scheme="light", experiment="regression", **settings):
+        address = addresses[experiment]
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **settings)
         contexts.append(context)
+
+        def foreign(url):
+            return url != address and not url.startswith("data:image/png")
+
         page = context.new_page()
         page.troubles = []
         page.on("console", lambda message: page.troubles.append(message.text))
         page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("request", lambda request: page.troubles.append(request.url) if request.url != address else None)
+        page.on("request", lambda request: page.troubles.append(request.url) if foreign(request.url) else None)
         page.goto(address)
         return page
 
@@ -69,17 +78,18 @@ CONTRAST = """() => {
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
   };
   const paper = bright(getComputedStyle(document.body).backgroundColor);
-  return [...document.querySelectorAll("p, dt, dd, th, td, small, sup, figcaption, a, summary")].map((item) => {
+  return [...document.querySelectorAll("p, dt, dd, th, td, small, sup, figcaption, a, summary, h5")].map((item) => {
     const ink = bright(getComputedStyle(item).color);
     return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
   }).reduce((least, ratio) => Math.min(least, ratio), 21);
 }"""
 
 
+@pytest.mark.parametrize("experiment", ["regression", "images"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_page_is_quiet_readable_and_no_wider_than_the_screen(opened, width, scheme):
-    page = opened(width, scheme)
+def test_page_is_quiet_readable_and_no_wider_than_the_screen(opened, width, scheme, experiment):
+    page = opened(width, scheme, experiment)
     for tab in page.locator("[role=tab]").all():
         tab.click()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -143,3 +153,51 @@ def test_paper_and_readers_without_a_script_see_every_measure(opened):
     plain = opened(java_script_enabled=False)
     assert plain.locator("#uci-authors-clean .panel:visible").count() == shown
     assert not plain.locator(".toolbar").is_visible()
+
+
+MAIN = "images-short-clean"
+
+
+def test_tables_of_pictures_sort(opened):
+    page = opened(experiment="images")
+    page.locator(f"#{MAIN} [role=tab]", has_text="ECE").click()
+    head = page.locator(f"#{MAIN} > .panel:not([hidden]) thead th").nth(1)
+    assert head.inner_text().startswith("MNIST, LeNet")
+    head.locator("button").click()
+    assert names_of(page, MAIN)[0] == "Temperature scaling"
+    head.locator("button").click()
+    assert names_of(page, MAIN)[0] == "Softmax"
+
+
+def test_figures_of_one_data_set_at_a_time(opened):
+    page = opened(experiment="images")
+    shown = page.locator(f"#{MAIN} .panel:visible h3")
+    assert shown.all_inner_texts() == ["Accuracy", "Figures, MNIST, LeNet"]
+    page.get_by_role("tab", name="Figures, CIFAR-10, ResNet-20").click()
+    assert shown.all_inner_texts() == ["Accuracy", "Figures, CIFAR-10, ResNet-20"]
+    plain = opened(experiment="images", java_script_enabled=False)
+    assert plain.locator(f"#{MAIN} .panel:visible h4", has_text="Under attack").count() == 3
+
+
+def test_thumbnails_are_loaded_and_scaled_up_as_pixels(opened):
+    page = opened(390, experiment="images")
+    found = page.evaluate(
+        """() => [...document.querySelectorAll(".thumbnails img")].map((image) => [
+          image.naturalWidth > 0, image.width, getComputedStyle(image).imageRendering])"""
+    )
+    assert len(found) == 3 * 48
+    assert {tuple(image) for image in found} == {(True, 56, "pixelated")}
+
+
+def test_drawings_keep_their_words_inside(opened):
+    page = opened(experiment="images")
+    for tab in page.get_by_role("tab", name="Figures").all():
+        tab.click()
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll(".small-multiples .plot")].filter((plot) => plot.clientWidth)
+              .flatMap((plot) => [...plot.querySelectorAll("text")].filter((text) => {
+                const [inner, outer] = [text, plot].map((item) => item.getBoundingClientRect());
+                return inner.right > outer.right + 1 || inner.left < outer.left - 1;
+              }).map((text) => text.textContent))"""
+        )
+        assert outside == []

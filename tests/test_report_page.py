@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 import pytest
 
 from splitpoint.bench.record import read_records
-from splitpoint.report import curves
+from splitpoint.report import curves, sheets
 from splitpoint.report.grid import as_html
 from splitpoint.report.page import page
 from splitpoint.report.sections import sections
 
-VOID = {"meta", "link", "input"}
+VOID = {"meta", "link", "input", "img"}
 
 
 class Reader(HTMLParser):
@@ -40,16 +40,30 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
 
+def document_of(folder):
+    records = read_records(folder)
+    return page(records, sections(records), curves.read(folder), sheets.read(folder))
+
+
 @pytest.fixture(scope="module")
 def document(results):
-    records = read_records(results)
-    return page(records, sections(records), curves.read(results))
+    return document_of(results)
 
 
 @pytest.fixture(scope="module")
-def read(document):
+def image_document(image_results):
+    return document_of(image_results)
+
+
+@pytest.fixture(params=["document", "image_document"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def read(either):
     reader = Reader()
-    reader.feed(document)
+    reader.feed(either)
     return reader
 
 
@@ -60,16 +74,17 @@ def test_elements_are_closed_and_references_lead_somewhere(read):
     assert {address[1:] for address in read.addresses if address.startswith("#")} <= set(read.ids)
 
 
-def test_nothing_comes_from_elsewhere(document, read):
-    assert "http" not in document
-    assert "//" not in document.replace("// ", "")
-    assert "@import" not in document
-    assert "url(" not in document
+def test_nothing_comes_from_elsewhere(either, read):
+    text = re.sub("data:image/png;base64,[A-Za-z0-9+/=]+", "", either)
+    assert "http" not in text
+    assert "//" not in text.replace("// ", "")
+    assert "@import" not in text
+    assert "url(" not in text
     assert all(address.startswith(("#", "data:")) for address in read.addresses)
 
 
-def test_no_number_is_missing_in_a_drawing(document):
-    assert not re.search(r'"[^"<>]*\b(nan|inf)\b[^"<>]*"', document)
+def test_no_number_is_missing_in_a_drawing(either):
+    assert not re.search(r'"[^"<>]*\b(nan|inf)\b[^"<>]*"', either)
 
 
 def test_page_says_what_was_run(document):
@@ -95,6 +110,22 @@ def test_every_figure_is_there(document):
     assert "interval and truth above, epistemic score below" in document
     assert "Hollow and dashed: published." in document
     assert "2 values of train fraction" in document
+
+
+def test_figures_of_pictures_stand_once_in_the_section_of_their_data_set(image_document):
+    first, _, rest = image_document.partition('<section id="images-ablation')
+    assert first.count("<h4>Under attack</h4>") == 3
+    assert "Under attack" not in rest
+    assert "Against the entropy of the softmax" in first
+    assert "2 data sets" in rest
+    assert "Hollow and dashed: published." in rest
+
+
+def test_sheets_without_records_are_shown_too(image_results, cell):
+    records = cell("boston", "splitpoint", {"rmse": [1.0, 2.0]})
+    shown = page(records, sections(records), [], sheets.read(image_results))
+    assert "<h2>Image classification</h2>" in shown
+    assert shown.count("<h4>Under attack</h4>") == 3
 
 
 def test_curves_without_records_are_shown_too(results, cell):

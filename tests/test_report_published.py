@@ -17,6 +17,10 @@ def test_every_table_is_whole():
         "tab:cubic-results": 40,
         "tab:training-reg-as": 216,
         "tab:model-reg-as": 90,
+        "tab:CLS-results1": 160,
+        "tab:training-cls-as": 136,
+        "tab:calib-cls-as": 200,
+        "tab:model-cls-as": 60,
     }
 
 
@@ -30,6 +34,11 @@ def test_every_table_is_whole():
         (("naval", "clean", "splitpoint", "hidden_layers=1", "spearman_total"), "0.70 ± 0.01"),
         (("concrete", "clean", "splitpoint", "train_fraction=0.2", "rmse"), "7.13 ± 0.13"),
         (("cubic", "gaussian", "evidential_regression", "", "piece_authors"), "0.01"),
+        (("cifar10/vgg16", "clean", "oc", "", "accuracy"), "0.9362 ± 0.0003"),
+        (("cifar10/vgg16", "clean", "ddu", "", "auroc_error_epistemic"), "0.9182 ± 0.0010"),
+        (("cifar100/wide_resnet", "clean", "laplace", "", "ece"), "0.7187 ± 0.0007"),
+        (("imagenet/wide_resnet", "clean", "splitpoint_calibrated", "", "auroc_error_epistemic"), "0.7338 ± 0.0002"),
+        (("cifar10/vgg16", "clean", "splitpoint_calibrated", "hidden_layers=3", "ece"), "0.0323 ± 0.0007"),
     ],
 )
 def test_figures_are_those_of_the_paper(key, text):
@@ -44,7 +53,8 @@ def test_parts_of_a_figure():
 
 def test_names_of_the_records_are_used():
     metrics = {key[-1] for key in figures()}
-    assert metrics == {"rmse", "winkler", "piece_authors", "piece_plus", "piece_minus", "spearman_total"}
+    regression = {"rmse", "winkler", "piece_authors", "piece_plus", "piece_minus", "spearman_total"}
+    assert metrics == regression | {"accuracy", "ece", "auroc_error_epistemic", "auroc_adv", "auroc_ood"}
     assert find("boston", "clean", "splitpoint", "", "piece") is None
     assert find("boston", "clean", "splitpoint_calibrated", "", "winkler") is not None
 
@@ -57,6 +67,54 @@ def test_variants_are_found_however_they_are_written():
     assert find(*key, "training=joint", "winkler") is not usual
     assert normalised("") == ""
     assert normalised(" b=2; a=1 ") == "a=1;b=2"
+
+
+def test_percents_became_fractions_with_two_more_digits():
+    images = [figure for key, figure in figures().items() if "/" in key[0]]
+    assert len(images) == 160 + 136 + 200 + 60
+    assert all(0 <= figure.mean < 1 and figure.unit == 1e-4 and figure.stderr < 0.1 for figure in images)
+
+
+@pytest.mark.parametrize(
+    ("network", "published"),
+    [
+        ("cifar10/vgg16_small", "cifar10/vgg16"),
+        ("cifar10/resnet20_published", "cifar10/wide_resnet"),
+        ("cifar100/wide_resnet_small", "cifar100/wide_resnet"),
+        ("cifar10/resnet18", "cifar10/wide_resnet"),
+        ("imagenet/torchvision_vgg16", "imagenet/vgg16"),
+        ("imagenet/torchvision_wide_resnet50_2", "imagenet/wide_resnet"),
+    ],
+)
+def test_networks_stand_beside_the_published_one_of_their_family_without_a_verdict(network, published):
+    key = ("clean", "ddu", "", "auroc_ood")
+    assert find(network, *key) is find(published, *key)
+    assert find(network, *key) is not None
+    for protocol in ("short", "paper"):
+        assert obstacle(protocol, "clean", network)
+
+
+@pytest.mark.parametrize("variant", ["calib_fraction=0.1;uq_train_set=train", "uq_train_set=train;calib_fraction=0.1"])
+def test_image_ablations_are_found_however_they_are_written(variant):
+    assert find("cifar10/vgg16", "clean", "splitpoint", variant, "accuracy").text == "0.9366 ± 0.0005"
+    joint = find("cifar10/vgg16", "clean", "splitpoint", "training=joint", "auroc_adv")
+    assert joint.table == "tab:training-cls-as"
+    usual = find("cifar10/vgg16", "clean", "splitpoint", "training=stagewise;train_fraction=1.0", "auroc_adv")
+    assert usual.text == "0.6836 ± 0.0017"
+
+
+def test_networks_without_a_published_relative_have_no_figure():
+    assert find("mnist/lenet", "clean", "ddu", "", "accuracy") is None
+
+
+def test_obstacles_of_image_networks_say_what_differs():
+    assert obstacle("paper", "clean", "cifar10/vgg16") == ""
+    assert obstacle("short", "clean", "cifar10/vgg16") == "the network is trained for fewer epochs than published"
+    assert obstacle("paper", "clean", "cifar10/vgg16_small") == "the network is smaller than the published one"
+    assert obstacle("paper", "clean", "cifar10/resnet18") == "the network is another than the published one"
+    assert obstacle("short", "clean", "cifar10/resnet18").endswith("published one and trained for fewer epochs")
+    assert "epochs" not in obstacle("short", "clean", "cifar10/resnet20_published")  # comes trained
+    assert "calibration" in obstacle("short", "clean", "imagenet/torchvision_vgg16")
 
 
 def test_obstacles_to_a_comparison():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from image_results import image_records, image_trials
 from splitpoint.bench.record import read_records
 from splitpoint.report.sections import Place, sections
 
@@ -71,10 +72,59 @@ def test_one_data_set_makes_one_table_with_a_column_for_each_measure(cell):
 
 def test_variants_are_grouped_by_what_they_change(cell):
     records = []
-    for variant in ("train_fraction=0.4", "training=stagewise;train_fraction=0.2", "a=1;b=x", "training=joint"):
+    for variant in ("train_fraction=0.4", "training=stagewise;train_fraction=0.2", "a=1;b=2", "training=joint"):
         records += cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}, suite="uci-ablation", variant=variant)
     found = {section.place.factor: section.rows for section in sections(records)}
-    assert found == {"a, b": ("1, x",), "train_fraction": ("0.2", "0.4"), "training": ("joint",)}
+    assert found == {"a, b": ("1, 2",), "train_fraction": ("0.2", "0.4"), "training": ("joint",)}
+
+
+def test_words_beside_numbers_make_tables_of_their_own(cell):
+    records = []
+    for variant in ("calib_fraction=0.1;uq_train_set=train", "calib_fraction=0.5;uq_train_set=train", "u=x;v=y"):
+        records += cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}, suite="uci-ablation", variant=variant)
+    records += cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}, variant="calib_fraction=0.1;uq_train_set=calibration")
+    found = {(section.place.factor, section.place.held): section.rows for section in sections(records)}
+    assert found == {
+        ("calib_fraction", "uq_train_set=train"): ("0.1", "0.5"),
+        ("calib_fraction", "uq_train_set=calibration"): ("0.1",),
+        ("u, v", ""): ("x, y",),
+    }
+    titles = [section.title for section in sections(records)]
+    assert any(title.endswith("calibration fraction, heads trained on training pictures") for title in titles)
+    assert len({section.slug for section in sections(records)}) == 3
+
+
+def test_sections_of_pictures():
+    found = sections(image_records())
+    assert found[0].title == "Image classification, short schedule"
+    assert found[0].datasets == ("mnist/lenet", "cifar10/vgg16_small", "cifar10/resnet20_published")
+    assert [column.title for column in found[0].tables[0].columns] == [
+        "MNIST, LeNet",
+        "CIFAR-10, small VGG-16",
+        "CIFAR-10, ResNet-20",
+    ]
+    beside = found[0].entries["ddu", "cifar10/vgg16_small", "auroc_error_epistemic"]
+    assert (beside.published.text, beside.verdict) == ("0.9182 ± 0.0010", None)
+    assert found[0].entries["ddu", "cifar10/vgg16_small", "auroc_error"].published is None
+    assert found[0].obstacles == (
+        "the network is smaller than the published one and trained for fewer epochs",
+        "the network is another than the published one",
+    )
+    assert {(section.place.factor, section.place.held) for section in found[1:]} == {
+        ("calib_fraction", "uq_train_set=train"),
+        ("calib_fraction", "uq_train_set=calibration"),
+        ("hidden_layers", ""),
+        ("train_fraction", ""),
+        ("training", ""),
+    }
+    for section in found[1:]:
+        known = {row for (row, _, name), entry in section.entries.items() if name == "accuracy" and entry.published}
+        assert known == set(section.rows)
+
+
+def test_the_published_network_on_the_paper_schedule_gets_a_verdict():
+    records = image_trials("cifar10/vgg16", "ddu", {"accuracy": [0.9360, 0.9364]}, protocol="paper")
+    assert sections(records)[0].entries["ddu", "cifar10/vgg16", "accuracy"].verdict == "reproduced"
 
 
 def test_trials_are_told_also_where_they_differ(cell):

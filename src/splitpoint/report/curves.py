@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from splitpoint.report import names, svg
+from splitpoint.report.lines import numbers, read_whole, word
 
 CURVES = "curves.jsonl"
 SUPPORT = 4.0
@@ -39,28 +40,17 @@ class Curve:
 
 def read(folder: Path) -> list[Curve]:
     """The curves of a folder, none without a file; torn lines do not count, as in the records."""
-    path = folder / CURVES
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        found = {(curve.noise, curve.method): curve for curve in map(_parsed, file) if curve is not None}
+    found = {(curve.noise, curve.method): curve for curve in read_whole(folder / CURVES, _parsed)}
     return list(found.values())
 
 
-def _parsed(line: str) -> Curve | None:
-    try:
-        values = json.loads(line)
-        kept = {field.name: values[field.name] for field in fields(Curve)}
-        numbers = {key: tuple(map(_number, part)) for key, part in kept.items() if key not in ("noise", "method")}
-    except (ValueError, TypeError, KeyError):
-        return None
-    sizes = {len(part) for key, part in numbers.items() if not key.startswith("train_")}
-    fits = len(sizes) == 1 and len(numbers["train_x"]) == len(numbers["train_y"])
-    return Curve(**(kept | numbers)) if fits else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _parsed(values: Any) -> Curve:
+    kept = {field.name: values[field.name] for field in fields(Curve)}
+    parts = {key: numbers(part) for key, part in kept.items() if key not in ("noise", "method")}
+    sizes = {len(part) for key, part in parts.items() if not key.startswith("train_")}
+    if len(sizes) != 1 or len(parts["train_x"]) != len(parts["train_y"]):
+        raise ValueError("Expected equally many numbers in the parts of a curve.")
+    return Curve(word(kept["noise"]), word(kept["method"]), **parts)
 
 
 def draw(curves: Sequence[Curve]) -> list[str]:

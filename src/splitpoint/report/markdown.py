@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from splitpoint.bench.record import Record
-from splitpoint.report import names
+from splitpoint.report import detection, names
 from splitpoint.report.grid import NO_VERDICT, SIGNS
-from splitpoint.report.overview import overview, summary_rows, told_verdicts
+from splitpoint.report.overview import overview, summary_rows, told_datasets, told_verdicts
 from splitpoint.report.published import SOURCE
 from splitpoint.report.ranks import compare_rows
 from splitpoint.report.sections import Section
@@ -27,12 +27,16 @@ def markdown(records: Sequence[Record], sections: Sequence[Section]) -> str:
     parts = ["# splitpoint report", facts, LEGEND, "## Agreement with the published figures"]
     parts += [rows_as_markdown(summary_rows(sections))]
     for section in sections:
-        parts += [f"## {section.title}", f"{section.extent.capitalize()} in each cell. {told_verdicts(section)}"]
+        parts += [f"## {section.title}", _told(section)]
         if section.failures:
             parts += ["Failed:\n\n" + "\n".join(f"- {' '.join(said.split())}" for said in section.failures)]
         for table in section.tables:
             parts += _table(section, table)
     return "\n\n".join(parts) + "\n"
+
+
+def _told(section: Section) -> str:
+    return f"{told_datasets(section)}. {section.extent.capitalize()} in each cell. {told_verdicts(section)}"
 
 
 def _table(section: Section, table: Table) -> list[str]:
@@ -47,6 +51,7 @@ def _table(section: Section, table: Table) -> list[str]:
     parts = [heading, rows_as_markdown(rows)]
     if table.verdicts.compared and not single:
         parts.append(f"Published: {table.verdicts}.")
+    parts += detection.told(section, table)
     comparison = None if section.place.factor else compare_rows(table)
     if comparison:
         ranks = ", ".join(f"{names.title(name)} {rank:.2f}" for name, rank in comparison.ranks.items())

@@ -20,7 +20,7 @@ def overview(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("Suites", _listed((r.suite for r in records), names.SUITES)),
         ("Protocols", _listed((r.protocol for r in records), names.PROTOCOLS)),
         ("Noise", _listed((r.noise for r in records), names.NOISES)),
-        ("Data sets", _listed((r.dataset for r in records), {})),
+        ("Data sets", "; ".join(map(names.dataset_title, names.ordered_datasets(r.dataset for r in records)))),
         ("Methods", _listed((r.method for r in records), names.METHODS)),
         ("Trials", f"{len(records):,} ({failed:,} failed)" if failed else f"{len(records):,}, none failed"),
         ("Seed", ", ".join(map(str, sorted({record.seed for record in records})))),
@@ -55,10 +55,23 @@ def _summary(section: Section) -> tuple[str, ...]:
     return (section.title, *map(str, counts), f"{100 * tally.reproduced / tally.compared:.0f}%")
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def told_datasets(section: Section) -> str:
+    """How many data sets a section has, and which one where it is one."""
+    said = count(len(section.datasets), "data set")
+    return f"{said} ({names.dataset_title(section.datasets[0])})" if len(section.datasets) == 1 else said
+
+
 def told_verdicts(section: Section) -> str:
     """How the section compares with the published figures, and why some of it does not, in sentences."""
-    obstacles = f" No verdict where {', or '.join(section.obstacles)}." if section.obstacles else ""
-    return f"Published figures: {section.verdicts}.{obstacles}"
+    reasons = ", or ".join(section.obstacles)
+    if reasons and not section.verdicts.compared:
+        return f"Published figures are shown without a verdict: {reasons}."
+    return f"Published figures: {section.verdicts}.{f' No verdict where {reasons}.' if reasons else ''}"
 
 
 def told(records: Sequence[Record], sections: Sequence[Section]) -> str:

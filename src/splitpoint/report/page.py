@@ -8,27 +8,33 @@ from collections.abc import Sequence
 from importlib import resources
 
 from splitpoint.bench.record import Record
-from splitpoint.report import curves, names, plots
+from splitpoint.report import curves, detection, names, plots
 from splitpoint.report.curves import Curve
+from splitpoint.report.gallery import gallery
 from splitpoint.report.grid import as_html
-from splitpoint.report.overview import overview, summary_rows, told_verdicts
+from splitpoint.report.markup import figure, panel, tabs
+from splitpoint.report.overview import count, overview, summary_rows, told_datasets, told_verdicts
 from splitpoint.report.published import SOURCE
 from splitpoint.report.ranks import Comparison, compare_rows
 from splitpoint.report.sections import Section
+from splitpoint.report.sheets import Sheet
 from splitpoint.report.tables import Table
 
 
-def page(records: Sequence[Record], sections: Sequence[Section], lines: Sequence[Curve]) -> str:
+def page(
+    records: Sequence[Record], sections: Sequence[Section], lines: Sequence[Curve], sheets: Sequence[Sheet] = ()
+) -> str:
     """The report as one HTML document."""
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in overview(records))
-    body = "".join(_section(section, _curves(section, lines)) for section in sections) + _orphans(sections, lines)
+    drawn = _galleries(sections, sheets)
+    body = "".join(_section(section, _curves(section, lines), drawn.pop(section.slug, "")) for section in sections)
     return string.Template(_asset("page.html")).substitute(
         style=_asset("page.css"),
         script=_asset("page.js"),
         source=html.escape(SOURCE),
         facts=facts,
         summary=_summary(sections),
-        sections=body,
+        sections=body + _orphans(sections, lines) + "".join(drawn.values()),
     )
 
 
@@ -51,71 +57,55 @@ def _summary(sections: Sequence[Section]) -> str:
     )
 
 
-def _section(section: Section, figures: str) -> str:
-    panels = "".join(_panel(section, table, index) for index, table in enumerate(section.tables))
+def _section(section: Section, above: str, below: str) -> str:
+    tables = section.tables
+    panels = "".join(
+        panel(section.slug, index, len(tables), table.title, _results(section, table))
+        for index, table in enumerate(tables)
+    )
     return (
         f'<section id="{section.slug}"><h2>{html.escape(section.title)}</h2>'
-        f'<p class="prose">{_rows(section)}, {_count(len(section.datasets), "data set")}, '
+        f'<p class="prose">{_rows(section)}, {html.escape(told_datasets(section))}, '
         f"{section.extent} in each cell. {html.escape(told_verdicts(section))}</p>"
-        f"{_failures(section)}{figures}{_scatter(section)}{_tabs(section)}{panels}</section>\n"
+        f"{_failures(section)}{above}{_scatter(section)}"
+        f"{tabs(section.slug, 'Measure', [table.title for table in tables])}{panels}{below}</section>\n"
     )
 
 
 def _rows(section: Section) -> str:
     if section.place.factor:
-        return f"{_count(len(section.rows), 'value')} of {html.escape(section.row_kind)}"
-    return _count(len(section.rows), "method")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
+        return f"{count(len(section.rows), 'value')} of {html.escape(section.row_kind)}"
+    return count(len(section.rows), "method")
 
 
 def _failures(section: Section) -> str:
     if not section.failures:
         return ""
     items = "".join(f"<li>{html.escape(said)}</li>" for said in section.failures)
-    count = _count(len(section.failures), "trial")
-    return f'<details class="broken"><summary>{count} failed</summary><ul>{items}</ul></details>'
+    failed = count(len(section.failures), "trial")
+    return f'<details class="broken"><summary>{failed} failed</summary><ul>{items}</ul></details>'
 
 
-def _tabs(section: Section) -> str:
-    if len(section.tables) < 2:
-        return ""
-    buttons = "".join(
-        f'<button type="button" role="tab" id="tab-{section.slug}-{index}" '
-        f'aria-controls="panel-{section.slug}-{index}">{html.escape(table.title)}</button>'
-        for index, table in enumerate(section.tables)
-    )
-    return f'<div class="tabs" role="tablist" aria-label="Measure" hidden>{buttons}</div>'
-
-
-def _panel(section: Section, table: Table, index: int) -> str:
-    name = f"{section.slug}-{index}"
-    roles = f' role="tabpanel" aria-labelledby="tab-{name}"' if len(section.tables) > 1 else ""
+def _results(section: Section, table: Table) -> str:
     about = ""
     if len(section.datasets) > 1:
         measure = table.columns[0].measure
         verdicts = f" Published: {table.verdicts}." if table.verdicts.compared else ""
-        said = f"{measure.about} {measure.preference.capitalize()}.{verdicts}".strip()
-        about = f'<p class="prose">{html.escape(said)}</p>'
+        about = _prose(f"{measure.about} {measure.preference.capitalize()}.{verdicts}".strip())
+    captions = "".join(map(_prose, detection.told(section, table)))
     figures = _dependences(table) if plots.numeric(section) else ""
     comparison = None if section.place.factor else compare_rows(table)
     ranks = _ranks(comparison) if comparison else ""
-    return (
-        f'<div class="panel" id="panel-{name}"{roles}><h3>{html.escape(table.title)}</h3>{about}'
-        f"{as_html(section, table)}{figures}{ranks}</div>"
-    )
+    return f"{about}{as_html(section, table)}{captions}{figures}{ranks}"
 
 
-def _figure(drawn: str, caption: str, *, tiled: bool = False) -> str:
-    box = 'class="small-multiples"' if tiled else 'class="scroll" tabindex="0"'
-    return f"<figure><div {box}>{drawn}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
+def _prose(said: str) -> str:
+    return f'<p class="prose">{html.escape(said)}</p>'
 
 
 def _dependences(table: Table) -> str:
     drawn = "".join(plots.dependence(table, index) for index in range(len(table.columns)))
-    return _figure(drawn, "Full: these records, with two standard errors. Hollow and dashed: published.", tiled=True)
+    return figure(drawn, "Full: these records, with two standard errors. Hollow and dashed: published.", tiled=True)
 
 
 def _ranks(comparison: Comparison) -> str:
@@ -123,7 +113,7 @@ def _ranks(comparison: Comparison) -> str:
         f"Average ranks over {comparison.datasets} data sets, best at the left; a bar joins methods that the Nemenyi "
         f"test does not tell apart at 0.05. Friedman: χ² = {comparison.chi_square:.1f}, p = {comparison.p:.2g}."
     )
-    return _figure(plots.critical_difference(comparison), caption + _missing(comparison.left_out))
+    return figure(plots.critical_difference(comparison), caption + _missing(comparison.left_out))
 
 
 def _missing(methods: Sequence[str]) -> str:
@@ -141,7 +131,7 @@ def _scatter(section: Section) -> str:
     if len(section.datasets) > 1:
         caption += " Averages over the data sets; lines span the single ones."
     left_out = [row for row in section.rows if row not in {mark.method for mark in shown}]
-    return _figure(plots.coverage_against_width(shown), caption + _missing(left_out))
+    return figure(plots.coverage_against_width(shown), caption + _missing(left_out))
 
 
 def _curves(section: Section, lines: Sequence[Curve]) -> str:
@@ -167,4 +157,18 @@ def _curve_figure(lines: Sequence[Curve]) -> str:
         "Above: prediction and 95% interval, truth dashed, training rows dotted. Below: epistemic score, each on its "
         "own scale. Shaded: the range of the training inputs."
     )
-    return _figure("".join(curves.draw(lines)), caption, tiled=True)
+    return figure("".join(curves.draw(lines)), caption, tiled=True)
+
+
+def _galleries(sections: Sequence[Section], sheets: Sequence[Sheet]) -> dict[str, str]:
+    """Figures by the slug of the first section with the data set; those of data sets without one are sections."""
+    homes: dict[str, str] = {}
+    for section in sections:
+        if not section.place.factor:
+            homes = dict.fromkeys(section.datasets, section.slug) | homes
+    slugs = dict.fromkeys(homes.get(sheet.dataset, "") for sheet in sheets)
+    drawn = {slug: gallery(slug, [s for s in sheets if homes.get(s.dataset, "") == slug]) for slug in slugs}
+    if "" in drawn:
+        title = html.escape(names.SUITES["images"])
+        drawn[""] = f"<section><h2>{title}</h2>{drawn['']}</section>\n"
+    return drawn

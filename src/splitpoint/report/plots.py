@@ -11,7 +11,7 @@ from splitpoint.report import names, svg
 from splitpoint.report.measures import LEVEL
 from splitpoint.report.ranks import Comparison
 from splitpoint.report.sections import Section
-from splitpoint.report.tables import Column, Entry, Table
+from splitpoint.report.tables import Entry, Table
 
 WIDTH = 860
 SIDE = 260
@@ -139,7 +139,7 @@ def dependence(table: Table, index: int) -> str:
     spans += [(figure.mean, 2 * _or_zero(figure.stderr)) for figure in theirs.values()]
     x = svg.Scale(*svg.around(at.values()), left, right)
     y = svg.Scale(*svg.around(mean + sign * error for mean, error in spans for sign in (-1, 1)), bottom, top)
-    parts = [*_frame(column, x, y, sorted(at.values()))]
+    parts = svg.axes(column.title, x, y, {value: svg.short(value) for value in sorted(at.values())})
     published = [(x(at[row]), y(figure.mean)) for row, figure in theirs.items()]
     parts += [svg.curve(published, "published"), *(svg.circle(*point, 3.5, "hollow") for point in published)]
     for row, entry in ours.items():
@@ -149,16 +149,6 @@ def dependence(table: Table, index: int) -> str:
     parts += [svg.curve(points, "ours"), *(svg.circle(*point, 3.5, "full") for point in points)]
     said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in ours.items())
     return svg.drawing(240, 158, f"{column.title}, {column.measure.title}. {said}.", parts)
-
-
-def _frame(column: Column, x: svg.Scale, y: svg.Scale, values: Sequence[float]) -> list[str]:
-    parts = [svg.text(x.start, 14, column.title, "strong")]
-    parts += [svg.rectangle(x.start, y.stop, x.stop - x.start, y.start - y.stop, "frame")]
-    for tick in svg.ticks(y.low, y.high, 4):
-        parts += [svg.line(x.start, y(tick), x.stop, y(tick), "grid")]
-        parts += [svg.text(x.start - 5, y(tick) + 4, svg.short(tick), "small", "end")]
-    parts += [svg.text(x(value), y.start + 15, svg.short(value), "small", "middle") for value in values]
-    return parts
 
 
 def _or_zero(value: float) -> float:

@@ -1,8 +1,10 @@
-"""Published figures: Zhao & Chen 2025, "Split-Point Self-Consistency Verification", regression tables.
+"""Published figures: Zhao & Chen 2025, "Split-Point Self-Consistency Verification".
 
-``published.csv`` holds them as printed, with the label of their table: ``tab:UCI-results1`` (no added noise),
-``tab:UCI-results2`` (log-normal), ``tab:UCI-results3`` (trimodal), ``tab:cubic-results``, ``tab:training-reg-as`` and
-``tab:model-reg-as`` (ablations). The figures after ± are standard errors by the authors' code; the paper does not say.
+``published.csv`` holds them as printed, with the label of their table. Regression: ``tab:UCI-results1`` (no added
+noise), ``tab:UCI-results2`` (log-normal), ``tab:UCI-results3`` (trimodal), ``tab:cubic-results``, and the ablations
+``tab:training-reg-as`` and ``tab:model-reg-as``. Images, by data set and base network, and as fractions instead of
+percent: ``tab:CLS-results1``, and the ablations ``tab:training-cls-as``, ``tab:calib-cls-as`` and ``tab:model-cls-as``.
+The figures after ± are standard errors by the authors' code; the paper does not say.
 """
 
 from __future__ import annotations
@@ -15,8 +17,14 @@ from importlib import resources
 
 SOURCE = "Zhao & Chen 2025"
 
-COUNTERPARTS = {"piece": "piece_authors", "correlation": "spearman_total"}
+COUNTERPARTS = {"piece": "piece_authors", "correlation": "spearman_total", "auroc_error": "auroc_error_epistemic"}
 """Published metrics whose name in the records is another: the definition in the authors' code is what counts."""
+
+FAMILIES = {"vgg": "vgg16", "resnet": "wide_resnet", "wide_resnet": "wide_resnet"}
+"""Published base networks by how the names of their relatives begin."""
+
+DOWNLOADED = "torchvision_"
+"""How the names of networks begin that were trained by others, on ImageNet, and are the published ones."""
 
 STAGEWISE = "training=stagewise"
 """The usual training in the published ablations; it says nothing beside another setting."""
@@ -76,9 +84,18 @@ def _figure(row: dict[str, str]) -> Figure:
 
 
 def find(dataset: str, noise: str, method: str, variant: str, metric: str) -> Figure | None:
-    """The published figure, if there is one."""
-    variant = normalised(variant)
-    return figures().get((dataset, noise, method, WHOLE if variant == STAGEWISE else variant, metric))
+    """The published figure, if there is one; for an image network, that of its family."""
+    variant = WHOLE if normalised(variant) == STAGEWISE else normalised(variant)
+    return figures().get((_published_place(dataset), noise, method, variant, metric))
+
+
+def _published_place(dataset: str) -> str:
+    """Data set and published network of the family, of a name such as ``cifar10/vgg16_small``; other names as such."""
+    pictures, slash, network = dataset.partition("/")
+    for start, published in FAMILIES.items():
+        if network.removeprefix(DOWNLOADED).startswith(start):
+            return f"{pictures}{slash}{published}"
+    return dataset
 
 
 SECOND_TARGET = ("energy", "naval")
@@ -88,11 +105,26 @@ SECOND_TARGET = ("energy", "naval")
 def obstacle(protocol: str, noise: str, dataset: str) -> str:
     """Why a run under the protocol does not answer the published question; empty where it does.
 
-    >>> obstacle("authors", "trimodal", "energy"), obstacle("paper", "clean", "boston")
+    >>> obstacle("authors", "trimodal", "energy"), obstacle("paper", "clean", "cifar10/vgg16")
     ('', '')
+    >>> obstacle("short", "clean", "cifar10/vgg16_small")
+    'the network is smaller than the published one and trained for fewer epochs'
     """
+    if "/" in dataset:
+        return _image_obstacle(protocol, dataset)
     if protocol != "paper" or dataset == "cubic":
         return ""
     if noise != "clean":
         return "the published tables were made with other noise than the paper states"
     return f"the published tables predict the second target of {dataset}" if dataset in SECOND_TARGET else ""
+
+
+def _image_obstacle(protocol: str, dataset: str) -> str:
+    network = dataset.partition("/")[2]
+    if network.startswith(DOWNLOADED):
+        return "half of the published test pictures serve calibration"
+    shortened = protocol == "short" and not network.endswith("_published")
+    if dataset == _published_place(dataset):
+        return "the network is trained for fewer epochs than published" if shortened else ""
+    other = "smaller" if network.endswith("_small") else "another"
+    return f"the network is {other} than the published one{' and trained for fewer epochs' if shortened else ''}"

@@ -15,13 +15,18 @@ from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, judg
 
 
 class Place(NamedTuple):
-    """Where a section belongs. `method` and `factor` are empty unless it shows what a setting of a method does."""
+    """Where a section belongs.
+
+    `method` and `factor` are empty unless it shows what a setting of a method does; `held` are settings of such a
+    section that all its rows share, as ``key=value;key=value``.
+    """
 
     suite: str
     protocol: str
     noise: str
     method: str = ""
     factor: str = ""
+    held: str = ""
 
 
 Groups = Mapping[tuple[str, str], Sequence[Record]]
@@ -43,13 +48,21 @@ class Section:
 
     @property
     def title(self) -> str:
-        """Suite, protocol, noise, and what is varied."""
+        """Suite, protocol, noise where it can be told from others, and what is varied."""
         place = self.place
-        kinds = (names.SUITES, names.PROTOCOLS, names.NOISES)
-        parts = [names.title(part, titles) for part, titles in zip(place, kinds, strict=False)]
+        parts = [names.title(place.suite, names.SUITES), names.title(place.protocol, names.PROTOCOLS)]
+        if not (self.of_pictures and place.noise == "clean"):
+            parts.append(names.title(place.noise, names.NOISES))
         if place.factor:
-            parts.append(f"{names.title(place.method)}, {names.title(place.factor)}")
+            parts += [names.title(place.method), names.title(place.factor, names.FACTORS)]
+        for name, _, value in (held.partition("=") for held in place.held.split(";") if held):
+            parts.append(f"{names.title(name, names.FACTORS)} {names.title(value, names.VALUES)}")
         return ", ".join(parts)
+
+    @property
+    def of_pictures(self) -> bool:
+        """Whether its data sets are pictures, each with a network."""
+        return all("/" in dataset for dataset in self.datasets)
 
     @property
     def slug(self) -> str:
@@ -60,7 +73,7 @@ class Section:
     @property
     def row_kind(self) -> str:
         """What a row is."""
-        return names.title(self.place.factor) if self.place.factor else "Method"
+        return names.title(self.place.factor, names.FACTORS) if self.place.factor else "Method"
 
     @property
     def extent(self) -> str:
@@ -71,7 +84,8 @@ class Section:
     @property
     def obstacles(self) -> tuple[str, ...]:
         """Why data sets are shown beside published figures without a verdict."""
-        found = (obstacle(self.place.protocol, self.place.noise, dataset) for dataset in self.datasets)
+        shown = {dataset for (_, dataset, _), entry in self.entries.items() if entry.published is not None}
+        found = (obstacle(self.place.protocol, self.place.noise, each) for each in self.datasets if each in shown)
         return tuple(dict.fromkeys(filter(None, found)))
 
     @property
@@ -86,7 +100,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
     for record in records:
         place, row = _place(record)
         grouped.setdefault(place, {}).setdefault((row, record.dataset), []).append(record)
-    kinds: list[dict[str, str]] = [names.SUITES, names.PROTOCOLS, names.NOISES, names.METHODS, {}]
+    kinds: list[dict[str, str]] = [names.SUITES, names.PROTOCOLS, names.NOISES, names.METHODS, {}, {}]
     ranks = [names.ordered((place[i] for place in grouped), titles) for i, titles in enumerate(kinds)]
     order = sorted(grouped, key=lambda p: (bool(p.factor), *(ranks[i].index(part) for i, part in enumerate(p))))
     return [_section(place, grouped[place]) for place in order]
@@ -96,13 +110,24 @@ def _place(record: Record) -> tuple[Place, str]:
     variant = normalised(record.variant)
     if not variant:
         return Place(record.suite, record.protocol, record.noise), record.method
-    pairs = [part.partition("=") for part in variant.split(";")]
+    varied, held = _varied(variant.split(";"))
+    pairs = [part.partition("=") for part in varied]
     factor, value = (", ".join(pair[index] for pair in pairs) for index in (0, 2))
-    return Place(record.suite, record.protocol, record.noise, record.method, factor), value
+    return Place(record.suite, record.protocol, record.noise, record.method, factor, ";".join(held)), value
+
+
+def _varied(settings: list[str]) -> tuple[list[str], list[str]]:
+    """The settings whose values are rows of a table, and those that each have a table: words beside numbers.
+
+    >>> _varied(["calib_fraction=0.1", "uq_train_set=train"])
+    (['calib_fraction=0.1'], ['uq_train_set=train'])
+    """
+    numbers = [part for part in settings if names.as_number(part.partition("=")[2]) is not None]
+    return (numbers, [part for part in settings if part not in numbers]) if numbers else (settings, [])
 
 
 def _section(place: Place, groups: Groups) -> Section:
-    rows, datasets = (names.ordered(key[index] for key in groups) for index in (0, 1))
+    rows, datasets = names.ordered(row for row, _ in groups), names.ordered_datasets(name for _, name in groups)
     seen = [record for group in groups.values() for record in group]
     shown = measures.ordered(name for record in seen for name in _numbers(record))
     drafts = {
@@ -134,7 +159,7 @@ def _section(place: Place, groups: Groups) -> Section:
 
 def _label(record: Record) -> str:
     variant = f", {record.variant}" if record.variant else ""
-    return f"{names.title(record.method)}{variant} on {names.title(record.dataset)}, trial {record.trial}"
+    return f"{names.title(record.method)}{variant} on {names.dataset_title(record.dataset)}, trial {record.trial}"
 
 
 def _numbers(record: Record) -> dict[str, float]:
@@ -161,7 +186,7 @@ def _column(
     single: bool,
 ) -> Column:
     present = [drafts[row, dataset, measure.name] for row in rows if (row, dataset, measure.name) in drafts]
-    return Column(measure.title if single else names.title(dataset), dataset, measure, decimals(present))
+    return Column(measure.title if single else names.dataset_title(dataset), dataset, measure, decimals(present))
 
 
 def _tables(

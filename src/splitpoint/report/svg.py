@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Points = Sequence[tuple[float, float]]
@@ -111,6 +111,16 @@ def drawing(width: float, height: float, label: str, parts: Iterable[str]) -> st
         f'<svg class="plot" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'role="img" aria-label="{html.escape(label)}">{inside}</svg>'
     )
+
+
+def axes(title: str, x: Scale, y: Scale, labels: Mapping[float, str], most: int = 4) -> list[str]:
+    """Title, frame, grid and numbers of a small plot: up to `most` values of y, and the labels of x by value."""
+    parts = [text(4, 14, title, "strong")]
+    parts += [rectangle(x.start, y.stop, x.stop - x.start, y.start - y.stop, "frame")]
+    for tick in ticks(y.low, y.high, most):
+        parts += [line(x.start, y(tick), x.stop, y(tick), "grid")]
+        parts += [text(x.start - 5, y(tick) + 4, short(tick), "small", "end")]
+    return parts + [text(x(value), y.start + 15, label, "small", "middle") for value, label in labels.items()]
 
 
 def _class(style: str) -> str:

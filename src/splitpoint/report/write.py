@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from splitpoint.bench.record import read_records
-from splitpoint.report import curves
+from splitpoint.report import curves, sheets
 from splitpoint.report.markdown import markdown
 from splitpoint.report.overview import told
 from splitpoint.report.page import page
@@ -22,7 +22,10 @@ def write(folder: Path, out: Path | None = None) -> str:
     found = sections(records)
     out = folder if out is None else out
     out.mkdir(parents=True, exist_ok=True)
-    documents = {"index.html": page(records, found, curves.read(folder)), "report.md": markdown(records, found)}
+    documents = {
+        "index.html": page(records, found, curves.read(folder), sheets.read(folder)),
+        "report.md": markdown(records, found),
+    }
     for name, text in documents.items():
         _replace(out / name, text)
     return "\n".join([*(f"Wrote {out / name}" for name in documents), told(records, found)])

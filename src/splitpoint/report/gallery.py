@@ -1,0 +1,49 @@
+"""The figures of the image experiments, one panel for each data set and network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splitpoint.report import attack, histogram, names, reliability, thumbnails
+from splitpoint.report.markup import figure, panel, tabs
+from splitpoint.report.sheets import Sheet
+
+ATTACK = (
+    "One step of the fast gradient sign method, in units of the normalised input. Full, left axis: accuracy. Hollow "
+    "and dashed, right axis: mean epistemic score, each method on its own scale. Doubt should rise as accuracy falls."
+)
+RELIABILITY = (
+    "Accuracy against confidence in 15 bins, larger marks for more pictures; on the diagonal, confidence is what it "
+    "says. Hollow and dashed: the base network. Full: the method. Methods that keep the probabilities are left out."
+)
+HISTOGRAM = (
+    "Epistemic score of test pictures (full outline) and of pictures out of distribution (dashed), as shares of each; "
+    "logarithmic where no score is negative. Pictures right of the upright line are flagged, as are 5% of the "
+    "calibration pictures."
+)
+
+
+def gallery(name: str, sheets: Sequence[Sheet]) -> str:
+    """All figures of the sheets; `name` tells their panels from others on the page."""
+    datasets = list(dict.fromkeys(sheet.dataset for sheet in sheets))
+    titles = [names.dataset_title(dataset) for dataset in datasets]
+    name = f"{name}-figures"
+    panels = "".join(
+        panel(name, index, len(datasets), f"Figures, {title}", _figures([s for s in sheets if s.dataset == dataset]))
+        for index, (dataset, title) in enumerate(zip(datasets, titles, strict=True))
+    )
+    return tabs(name, "Figures of a data set", [f"Figures, {title}" for title in titles]) + panels
+
+
+def _figures(sheets: Sequence[Sheet]) -> str:
+    """Of one data set."""
+    changed = [sheet for sheet in sheets if sheet.recalibrated]
+    parts = ["<h4>Under attack</h4>", figure("".join(map(attack.draw, sheets)), ATTACK, tiled=True)]
+    if changed:
+        parts += ["<h4>Reliability</h4>", figure("".join(map(reliability.draw, changed)), RELIABILITY, tiled=True)]
+    parts += ["<h4>Scores inside and outside</h4>"]
+    parts += [figure("".join(map(histogram.draw, sheets)), HISTOGRAM, tiled=True)]
+    pictures = "".join(map(thumbnails.draw, sheets))
+    if pictures:
+        parts += ["<h4>Most and least doubted pictures</h4>", pictures]
+    return "".join(parts)
