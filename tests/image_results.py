@@ -151,6 +151,7 @@ def sheet_of(dataset, method, **changes):
         for group in marks
     }
     return {
+        "protocol": "short",
         "dataset": dataset,
         "method": method,
         "attack": {

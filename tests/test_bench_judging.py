@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from splitpoint.bench.judging import Views, histogram, measured, png, sheet, under_attack
+from splitpoint.bench.judging import Views, histogram, measured, png, sheet, shrunk, under_attack
 from splitpoint.bench.pictures import STRENGTHS, TABLE_STRENGTH
 from splitpoint.prediction import ClassificationPrediction
 
@@ -16,15 +16,8 @@ def prediction(probs, epistemic):
     probs = torch.tensor(probs)
     entropy = -(probs * probs.clamp(min=1e-30).log()).sum(1)
     score = torch.tensor(epistemic)
-    return ClassificationPrediction(
-        probs=probs,
-        base_probs=probs,
-        label=probs.argmax(1),
-        aleatoric=entropy,
-        epistemic=score,
-        total=entropy + score,
-        reference=None,
-    )
+    scores = {"aleatoric": entropy, "epistemic": score, "total": entropy + score}
+    return ClassificationPrediction(probs=probs, base_probs=probs, label=probs.argmax(1), reference=None, **scores)
 
 
 TEST = prediction([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]], [0.1, 0.2, 0.5, 0.3])
@@ -113,6 +106,12 @@ def test_thumbnails_are_the_pictures(channels):
     assert list(opened.tobytes()) == expected.flatten().tolist()
 
 
+def test_large_pictures_become_small_ones():
+    assert shrunk(torch.full((3, 224, 112), 7, dtype=torch.uint8)).shape == (3, 64, 32)
+    small = torch.randint(0, 256, (1, 28, 28), dtype=torch.uint8)
+    assert torch.equal(shrunk(small), small)
+
+
 class Pictures:
     labels = LABELS
 
@@ -121,7 +120,7 @@ class Pictures:
 
 
 def test_a_sheet_shows_the_most_and_the_least_doubted_pictures(views):
-    found = sheet("mnist/lenet", "mine", views, Pictures(), None)
+    found = sheet("short", "mnist/lenet", "mine", views, Pictures(), None)
     assert (found["dataset"], found["method"], found["attack"]) == ("mnist/lenet", "mine", ATTACK)
     assert [shown["label"] for shown in found["thumbnails"]["most doubted, test"]] == [1, 1, 0, 0]
     assert found["thumbnails"]["least doubted, test"][0]["picture"] == png(torch.zeros(1, 1, 1, dtype=torch.uint8))

@@ -191,7 +191,7 @@ class Subject:
         if number != DRAWN_TRIAL:
             return Outcome([record])
         shown = (trial.test, trial.outside) if self.method == DRAWN_METHOD else (None, None)
-        return Outcome([record], sheet(unit.dataset, self.method, views, *shown))
+        return Outcome([record], sheet(unit.protocol, unit.dataset, self.method, views, *shown))
 
 
 # Methods on one base network

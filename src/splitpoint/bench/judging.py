@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from splitpoint import metrics
 from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep
@@ -20,7 +21,8 @@ from splitpoint.prediction import ClassificationPrediction, concatenate
 from splitpoint.predictor import Predictor
 
 SHEETS = "sheets.jsonl"
-BINS, HISTOGRAM_BINS, THUMBNAILS = 15, 40, 12
+BINS, HISTOGRAM_BINS = 15, 40
+THUMBNAILS, THUMBNAIL_SIDE = 12, 64
 
 
 Attack = dict[str, list[float]]
@@ -104,11 +106,12 @@ def measured(views: Views) -> dict[str, float]:
 
 
 def sheet(
-    dataset: str, method: str, views: Views, pictures: ImageSet | None, outside: ImageSet | None
+    protocol: str, dataset: str, method: str, views: Views, pictures: ImageSet | None, outside: ImageSet | None
 ) -> dict[str, Any]:
     """What a page draws of one method on one data set, as JSON can hold it.
 
     Args:
+        protocol: how networks were trained.
         dataset: data set and network.
         method: id of the method.
         views: what it says.
@@ -116,6 +119,7 @@ def sheet(
         outside: pictures out of distribution, likewise.
     """
     found: dict[str, Any] = {
+        "protocol": protocol,
         "dataset": dataset,
         "method": method,
         "attack": views.attack,
@@ -129,7 +133,7 @@ def sheet(
             order = prediction.epistemic.argsort(stable=True)
             for end, places in (("least", order[:THUMBNAILS]), ("most", order.flip(0)[:THUMBNAILS])):
                 thumbnails[f"{end} doubted, {name}"] = [
-                    {"picture": png(picture), "label": int(label), "predicted": int(said)}
+                    {"picture": png(shrunk(picture)), "label": int(label), "predicted": int(said)}
                     for picture, label, said in zip(
                         images.pixels(places), images.labels[places], prediction.label[places], strict=True
                     )
@@ -165,6 +169,14 @@ def histogram(inside: Tensor, outside: Tensor, threshold: float) -> dict[str, An
         "outside": shares[1].tolist(),
         "threshold": float(scaled(torch.tensor(threshold))),
     }
+
+
+def shrunk(pixels: Tensor) -> Tensor:
+    """A picture (C, H, W) in uint8 with sides of at most `THUMBNAIL_SIDE` pixels, by averaging areas."""
+    scale = min(1.0, THUMBNAIL_SIDE / max(pixels.shape[1:]))
+    sides = [max(1, round(side * scale)) for side in pixels.shape[1:]]
+    found: Tensor = pixels if scale == 1 else F.interpolate(pixels[None].float(), sides, mode="area")[0].round().byte()
+    return found
 
 
 def png(pixels: Tensor) -> str:

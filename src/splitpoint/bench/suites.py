@@ -117,7 +117,7 @@ def bench_images(
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
     plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs)
     methods = _among("methods", methods, list(images.IMAGE_METHODS))
-    sheets = KeyedLines(folder / SHEETS, ("dataset", "method"))
+    sheets = KeyedLines(folder / SHEETS, ("protocol", "dataset", "method"))
 
     def keep(outcome: images.Outcome) -> list[Record]:
         if outcome.sheet is not None:

@@ -161,13 +161,17 @@ def _curve_figure(lines: Sequence[Curve]) -> str:
 
 
 def _galleries(sections: Sequence[Section], sheets: Sequence[Sheet]) -> dict[str, str]:
-    """Figures by the slug of the first section with the data set; those of data sets without one are sections."""
-    homes: dict[str, str] = {}
-    for section in sections:
-        if not section.place.factor:
-            homes = dict.fromkeys(section.datasets, section.slug) | homes
-    slugs = dict.fromkeys(homes.get(sheet.dataset, "") for sheet in sheets)
-    drawn = {slug: gallery(slug, [s for s in sheets if homes.get(s.dataset, "") == slug]) for slug in slugs}
+    """Figures by the slug of the section with their protocol and data set; those without one are a section."""
+    homes = {
+        (section.place.protocol, dataset): section.slug
+        for section in sections
+        if section.place.suite == "images"
+        for dataset in section.datasets
+    }
+    grouped: dict[str, list[Sheet]] = {}
+    for sheet in sheets:
+        grouped.setdefault(homes.get((sheet.protocol, sheet.dataset), ""), []).append(sheet)
+    drawn = {slug: gallery(slug, own) for slug, own in grouped.items()}
     if "" in drawn:
         title = html.escape(names.SUITES["images"])
         drawn[""] = f"<section><h2>{title}</h2>{drawn['']}</section>\n"

@@ -1,8 +1,9 @@
-"""What a page draws of the image experiments: ``sheets.jsonl`` beside the records, a line for data set and method."""
+"""What a page draws of the image experiments: ``sheets.jsonl``, a line for each protocol, data set and method."""
 
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Thumbnail:
 class Sheet:
     """One method on one data set; thumbnails by group, such as "most doubted, test"."""
 
+    protocol: str
     dataset: str
     method: str
     attack: Attack
@@ -93,14 +95,16 @@ class Sheet:
 
 def read(folder: Path) -> list[Sheet]:
     """The sheets of a folder in the order of the page, none without a file; torn lines do not count."""
-    found = {(sheet.dataset, sheet.method): sheet for sheet in read_whole(folder / SHEETS, _parsed)}
-    datasets = names.ordered_datasets(dataset for dataset, _ in found)
-    methods = names.ordered(method for _, method in found)
-    return [found[dataset, method] for dataset in datasets for method in methods if (dataset, method) in found]
+    found = {(sheet.protocol, sheet.dataset, sheet.method): sheet for sheet in read_whole(folder / SHEETS, _parsed)}
+    protocols = names.ordered((protocol for protocol, _, _ in found), names.PROTOCOLS)
+    datasets = names.ordered_datasets(dataset for _, dataset, _ in found)
+    methods = names.ordered(method for _, _, method in found)
+    return [found[key] for key in itertools.product(protocols, datasets, methods) if key in found]
 
 
 def _parsed(values: Any) -> Sheet:
     return Sheet(
+        word(values["protocol"]),
         word(values["dataset"]),
         word(values["method"]),
         Attack(*_columns(values["attack"], "strength", "accuracy", "epistemic")),
