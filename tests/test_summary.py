@@ -1,0 +1,55 @@
+"""The tables in the documentation are those of the committed records, and their counts are right."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from splitpoint.report.sections import sections
+
+ROOT = Path(__file__).parents[1]
+METHODS = {"splitpoint_default": (2.0, 3.0), "splitpoint": (4.0, 1.0), "deep_ensemble": (1.0, 5.0)}
+
+
+@pytest.fixture(scope="module")
+def summary():
+    spec = importlib.util.spec_from_file_location("summary", ROOT / "benchmarks" / "summary.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_documented_tables_are_those_of_the_records(summary):
+    page = summary.PAGE.read_text(encoding="utf-8")
+    written = page
+    for name, lines in summary.blocks().items():
+        written = summary.placed(written, name, lines)
+    assert written == page, "run: python benchmarks/summary.py --write"
+
+
+def test_a_duel_counts_the_data_sets_where_ours_is_better(summary, cell):
+    records = [
+        record
+        for method, scores in METHODS.items()
+        for dataset, score in zip(("boston", "yacht"), scores, strict=True)
+        for record in cell(dataset, method, {"winkler": [score, score + 1]}, protocol="paper")
+    ]
+    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint", "deep_ensemble")))
+    assert "| boston | 2.50 ± 0.50 | 4.50 ± 0.50 | 1.50 ± 0.50 |" in lines
+    assert lines[-2] == ("Ours is better on 1 of 2 against Split-point (paper), and on 1 of 2 against Deep ensemble.")
+
+
+def test_a_failed_trial_loses_the_duel(summary, cell):
+    records = [
+        *cell("boston", "splitpoint_default", {"winkler": [1.0, 1.0]}, protocol="paper", errors=(1,)),
+        *cell("boston", "splitpoint", {"winkler": [9.0, 9.0]}, protocol="paper"),
+    ]
+    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint",)))
+    assert lines[-2] == "Ours is better on 0 of 1 against Split-point (paper)."
+
+
+def test_lines_replace_what_was_between_the_marks(summary):
+    page = "a\n<!-- begin: x -->\nold\n<!-- end: x -->\nb\n"
+    assert summary.placed(page, "x", ["new"]) == "a\n<!-- begin: x -->\n\nnew\n\n<!-- end: x -->\nb\n"
+    with pytest.raises(SystemExit, match="no such lines"):
+        summary.placed("a", "x", [])
