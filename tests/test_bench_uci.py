@@ -217,7 +217,7 @@ def test_wrong_requests_are_one_sentence(tmp_path, change, message):
 def test_results_of_other_epochs_do_not_count_as_done(tmp_path):
     bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
     with pytest.raises(
-        SettingsError, match=r"Expected results of 400 epochs for yacht in .*, but it has some of 2; give"
+        SettingsError, match=r"Expected results with epochs 400 for yacht in .*, but it has some with 2; give"
     ):
         bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS | {"epochs": None})
     bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS | {"epochs": 3, "datasets": ["boston"]})

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from splitpoint.errors import DataError
 from splitpoint.report.lines import number, numbers, read_whole, word
 
 
@@ -24,5 +25,5 @@ def test_null_stands_for_a_number_that_is_not_finite():
 
 @pytest.mark.parametrize("value", [1, None, ["a"]])
 def test_names_are_words(value):
-    with pytest.raises(TypeError, match="Expected a name"):
+    with pytest.raises(DataError, match="Expected a name"):
         word(value)

@@ -85,7 +85,7 @@ def decoded(path: Path, shape: Shape, *, crop: bool) -> NDArray[np.uint8]:
         left, top = round((sides[0] - width) / 2), round((sides[1] - height) / 2)
         picture = picture.crop((left, top, left + width, top + height))
     elif picture.size != (width, height):
-        raise ValueError(f"it has {picture.size[0]} x {picture.size[1]} pixels, not {width} x {height}")
+        raise DataError(f"it has {picture.size[0]} x {picture.size[1]} pixels, not {width} x {height}")
     return np.array(picture).reshape(height, width, channels).transpose(2, 0, 1)
 
 

@@ -119,7 +119,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             zipped = file.read(2) == b"\x1f\x8b"
         data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8) if zipped else np.memmap(path, np.uint8, "r")
         if data[:3].tobytes() != b"\0\0\x08":
-            raise ValueError("it begins otherwise")
+            raise DataError("it begins otherwise")
         axes = int(data[3])
         shape = data[4 : 4 + 4 * axes].view(">u4")
         return data[4 + 4 * axes :].reshape(tuple(map(int, shape)))

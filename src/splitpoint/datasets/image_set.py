@@ -22,6 +22,10 @@ LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
 
 
+class PlaceError(DataError, IndexError):
+    """A place outside of a set; an IndexError too, so that a loop over a set ends."""
+
+
 class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
     """N pictures of one `shape` (C, H, W) and their `labels` (N,), int64 in ``0 ... classes - 1``.
 
@@ -63,7 +67,7 @@ class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
 
 
 def row_numbers(places: Sequence[int] | Tensor, count: int) -> Tensor:
-    """`places` as int64 (n,) in ``0 ... count - 1``; negative ones count from the end, others are an IndexError."""
+    """`places` as int64 (n,) in ``0 ... count - 1``; negative ones count from the end, others are `PlaceError`."""
     rows = torch.as_tensor(places)
     if rows.ndim != 1 or (len(rows) and rows.dtype not in (torch.int64, torch.int32)):
         raise SettingsError(
@@ -72,7 +76,7 @@ def row_numbers(places: Sequence[int] | Tensor, count: int) -> Tensor:
         )
     rows = rows.long()
     if len(rows) and not -count <= int(rows.min()) <= int(rows.max()) < count:
-        raise IndexError(
+        raise PlaceError(
             f"Expected places of a set of {count} pictures, but got {int(rows.min())} to {int(rows.max())}."
         )
     return torch.where(rows < 0, rows + count, rows)

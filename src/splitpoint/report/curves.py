@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from splitpoint.errors import DataError
 from splitpoint.report import names, svg
 from splitpoint.report.lines import numbers, read_whole, word
 
@@ -49,7 +50,7 @@ def _parsed(values: Any) -> Curve:
     parts = {key: numbers(part) for key, part in kept.items() if key not in ("noise", "method")}
     sizes = {len(part) for key, part in parts.items() if not key.startswith("train_")}
     if len(sizes) != 1 or len(parts["train_x"]) != len(parts["train_y"]):
-        raise ValueError("Expected equally many numbers in the parts of a curve.")
+        raise DataError("Expected equally many numbers in the parts of a curve.")
     return Curve(word(kept["noise"]), word(kept["method"]), **parts)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from splitpoint.errors import DataError
+
 Item = TypeVar("Item")
 
 
@@ -42,7 +44,7 @@ def numbers(values: Iterable[float | None]) -> tuple[float, ...]:
 
 
 def word(value: Any) -> str:
-    """A name of a line; a TypeError for anything else."""
+    """A name of a line; a DataError for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"Expected a name, but got {value!r}.")
+        raise DataError(f"Expected a name, but got {value!r}.")
     return value

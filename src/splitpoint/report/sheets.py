@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpoint.errors import DataError
 from splitpoint.report import names
 from splitpoint.report.lines import number, numbers, read_whole, word
 
@@ -118,7 +119,7 @@ def _parsed(values: Any) -> Sheet:
 def _columns(values: Any, *keys: str) -> list[tuple[float, ...]]:
     found = [numbers(values[key]) for key in keys]
     if len({len(column) for column in found}) != 1:
-        raise ValueError(f"Expected equally many numbers in {keys}.")
+        raise DataError(f"Expected equally many numbers in {keys}.")
     return found
 
 
@@ -126,7 +127,7 @@ def _histogram(values: Any) -> Histogram:
     inside, outside = _columns(values, "inside", "outside")
     edges = numbers(values["edges"])
     if len(edges) != len(inside) + 1 or not all(map(math.isfinite, edges)):
-        raise ValueError("Expected one edge more than there are bins.")
+        raise DataError("Expected one edge more than there are bins.")
     return Histogram(bool(values["logarithm"]), edges, inside, outside, number(values["threshold"]))
 
 
@@ -134,6 +135,6 @@ def _thumbnail(values: Any) -> Thumbnail:
     picture = word(values["picture"])
     content = base64.b64decode(picture, validate=True)
     if not content.startswith(SIGNATURE):
-        raise ValueError("Expected a PNG file.")
+        raise DataError("Expected a PNG file.")
     width = int.from_bytes(content[WIDTH_BYTES], "big")
     return Thumbnail(picture, width, int(values["label"]), int(values["predicted"]))
