@@ -164,7 +164,7 @@ def _stagewise(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterato
         if not variant.method.endswith("calibrated"):
             predictor = uncalibrated(predictor)
         seconds += base.seconds + train.seconds
-        yield variant, Subject(variant.method, predictor, stage, seconds, settings_of(unit))
+        yield variant, Subject(variant.method, predictor, stage, seconds, settings_of(unit, recipe))
 
 
 def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[tuple[Variant, Subject]]:

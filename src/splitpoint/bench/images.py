@@ -269,7 +269,7 @@ def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
             given = calibration if calibrated else None
             predictor = method.fit(base.recorder.tail, data, calibration=given, seed=unit.seeds[0], progress=False)
             seconds = time.process_time() - began
-        yield Subject(name, predictor, stage, base.seconds + train.seconds + seconds, settings_of(unit))
+        yield Subject(name, predictor, stage, base.seconds + train.seconds + seconds, settings_of(unit, method))
 
 
 def recipe(name: str, protocol: str) -> tuple[Any, bool]:
@@ -298,10 +298,12 @@ def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
     return ClassificationPredictor(predictor.method, predictor.tap, predictor.layout, predictor.inputs, kept)
 
 
-def settings_of(unit: PicturePiece) -> dict[str, Any]:
-    """What the records tell of networks and pictures."""
-    outside = {"outside": " + ".join(unit.outside)}
-    return outside if NETWORKS[unit.network].trained else asdict(unit.schedule) | outside
+def settings_of(unit: PicturePiece, method: Any = None) -> dict[str, Any]:
+    """What the records tell of networks, pictures and heads that have a fixed number of epochs."""
+    found: dict[str, Any] = {"outside": " + ".join(unit.outside)}
+    if isinstance(method, SplitPointClassifier) and method.epochs is not None:
+        found["head_epochs"] = method.epochs
+    return found if NETWORKS[unit.network].trained else asdict(unit.schedule) | found
 
 
 # Methods with networks of their own
