@@ -53,3 +53,11 @@ def test_lines_replace_what_was_between_the_marks(summary):
     assert summary.placed(page, "x", ["new"]) == "a\n<!-- begin: x -->\n\nnew\n\n<!-- end: x -->\nb\n"
     with pytest.raises(SystemExit, match="no such lines"):
         summary.placed("a", "x", [])
+
+
+def test_chance_of_perfect_bounds_is_that_of_the_normal_law(summary):
+    # one trial: P(|Z| sqrt(pi / 2) <= 1.2) = P(|Z| <= 0.9575) = 0.6617, for each of two sides
+    assert summary.chance(1.2, 1, 1.0) == pytest.approx(0.6617**2, abs=0.005)
+    # a hundred trials: the mean has deviation 0.0756, so that 1.2 lies 2.65 deviations above 1, and 5.3 below 2
+    assert summary.chance(1.2, 100, 1.0) == pytest.approx(0.996**2, abs=0.005)
+    assert summary.chance(1.2, 100, 2.0) == pytest.approx(0.0, abs=1e-6)
