@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from splitpoint.baselines import Ddu
+from splitpoint.baselines import Ddu, ddu
 from splitpoint.baselines.ddu import fit_densities, negative_log_density
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError
@@ -116,3 +116,10 @@ def test_a_spectral_norm_needs_a_factory():
         Ddu(spectral_norm=1.0).fit(factory(), blobs(), progress=False)
     with pytest.raises(SettingsError, match="spectral_norm > 0"):
         Ddu(spectral_norm=0.0)
+
+
+def test_covariances_that_would_not_fit_in_memory_are_refused(monkeypatch):
+    features, label = clusters()
+    monkeypatch.setattr(ddu, "LARGEST", CLASSES * WIDTH**2 - 1)
+    with pytest.raises(SettingsError, match="3 classes of 3 features need 27; choose a narrower layer"):
+        densities(features, label)

@@ -2,18 +2,24 @@
 
 import json
 import math
+import os
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from image_files import image_folder
 from splitpoint.baselines import METHODS
-from splitpoint.bench import images
+from splitpoint.bench import images, suites
 from splitpoint.bench.judging import SHEETS
-from splitpoint.bench.networks import NETWORKS
+from splitpoint.bench.networks import NETWORKS, cifar_resnet
+from splitpoint.bench.pictures import OUTSIDE, trial_of
 from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import bench_images, bench_images_ablation
 from splitpoint.bench.training import PAPER
+from splitpoint.cli import main
+from splitpoint.datasets.folders import VARIABLE
 from splitpoint.errors import DataError, SettingsError
 
 QUICK = {"epochs": 1, "trials": 1, "jobs": 1, "progress": False}
@@ -97,7 +103,6 @@ def test_results_of_other_settings_do_not_stand_in(results, folder):
         ({"outside": ["mnist"]}, SettingsError, "Expected other sets than mnist"),
         ({"methods": ["gaussian"]}, SettingsError, "Expected methods among softmax, .* but got gaussian"),
         ({"protocol": "authors"}, SettingsError, "Expected protocol to be short or paper, but got 'authors'"),
-        ({"networks": ["resnet20_published"]}, SettingsError, "Expected the ten classes and pictures"),
         ({"outside": ["svhn"]}, DataError, "Expected to find svhn"),
         ({"trials": 0}, SettingsError, "Expected trials >= 1"),
     ],
@@ -119,18 +124,21 @@ def test_digits_are_not_mirrored_and_the_paper_trains_longer():
 
 
 def test_heads_of_the_paper_are_trained_as_it_states_under_its_protocol():
-    assert images.heads_of("splitpoint", "paper").epochs == 300
-    assert images.heads_of("splitpoint", "short").epochs == images.SHORT_HEAD_EPOCHS
-    assert images.heads_of("splitpoint_default", "paper") == images.heads_of("splitpoint_default", "short")
+    stated = {name: images.heads_of("splitpoint", "paper", name) for name in ("cifar10", "imagenet")}
+    assert (stated["cifar10"].epochs, stated["cifar10"].learning_rate) == (300, 1e-4)
+    assert (stated["imagenet"].epochs, stated["imagenet"].learning_rate) == (100, 1e-5)
+    assert images.heads_of("splitpoint", "short", "cifar10").epochs == images.SHORT_HEAD_EPOCHS
+    ours = [images.heads_of("splitpoint_default", protocol, "imagenet") for protocol in ("paper", "short")]
+    assert ours[0] == ours[1]
 
 
 def test_rivals_get_the_temperature_that_the_paper_gives_them():
     for name in ("oc", "ddu"):
-        method, calibrated = images.recipe(name, "paper")
+        method, calibrated = images.recipe(name, "paper", "cifar10")
         assert (method.temperature, calibrated) == ("nll", True)
     for name in ("softmax", "energy", "laplace", "splitpoint", "splitpoint_default"):
-        assert not images.recipe(name, "paper")[1]
-    assert images.recipe("temperature_scaling", "paper")[1]
+        assert not images.recipe(name, "paper", "cifar10")[1]
+    assert images.recipe("temperature_scaling", "paper", "cifar10")[1]
 
 
 def test_the_base_network_is_the_last_member_of_the_ensemble():
@@ -147,8 +155,96 @@ def test_the_attack_of_an_ensemble_follows_the_gradient_of_its_mean():
     logs = images.LogProbabilities(predictor)(x)
     expected = torch.stack([member(x).softmax(1) for member in members]).mean(0).log()
     torch.testing.assert_close(logs, expected)
-    logs[:, 0].sum().backward()
-    assert x.grad.abs().min() > 0
+    gradients = [torch.autograd.grad(values[:, 0].sum(), x)[0] for values in (logs, expected)]
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].abs().min() > 0
+
+
+def test_no_more_rows_than_fit_in_memory(folder, monkeypatch):
+    trial = trial_of("mnist", ("notmnist",), 0)
+    assert images.training_pictures(trial) is trial.train
+    monkeypatch.setattr(images, "MOST_ROWS", 20)
+    few = images.training_pictures(trial)
+    assert len(few) == 20
+    assert few.digest() == images.training_pictures(trial).digest() != trial.train.digest()
+
+
+def test_a_failure_is_recorded_with_its_settings(folder, tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("no densities today")
+
+    monkeypatch.setattr(METHODS["ddu"], "_learn", broken)
+    text = bench_images(tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
+    assert "1 trial failed" in text
+    failed, whole = sorted(Journal(tmp_path).read(), key=lambda record: record.method)
+    assert (failed.error, whole.error) == ("ValueError: no densities today", None)
+    assert failed.settings["epochs"] == 1
+
+
+# Networks that come trained
+
+
+@pytest.fixture(scope="module")
+def published(folder, tmp_path_factory):
+    """A data folder with weights of a ResNet-20 that nobody trained, and what comes of it."""
+    data = Path(os.environ[VARIABLE])
+    (data / "models").mkdir()
+    torch.manual_seed(0)
+    weights = cifar_resnet(20).get_submodule("body").state_dict()
+    save_file(weights, data / "models" / "resnet20_cifar10.safetensors")
+    out = tmp_path_factory.mktemp("published")
+    place = {"datasets": ["cifar10"], "networks": ["resnet20_published"], "outside": ["mnist"]}
+    settings = {"trials": 2, "jobs": 1, "progress": False}
+    bench_images(out, methods=["softmax", "splitpoint_layers"], **place, **settings)
+    bench_images_ablation(out, ablations=["training", "hidden_layers"], **place, **(settings | {"trials": 1}))
+    return Journal(out).read()
+
+
+def test_halves_of_the_test_part_are_trials_of_a_network_that_comes_trained(published):
+    found = [record for record in published if record.suite == "images"]
+    assert [record.error for record in published if record.error] == []
+    assert {(record.method, record.trial) for record in found} == {
+        (method, trial) for method in ("softmax", "splitpoint_layers") for trial in (0, 1)
+    }
+    assert "epochs" not in found[0].settings
+
+
+def test_nothing_about_its_training_is_ablated(published):
+    variants = {record.variant for record in published if record.suite == "images-ablation"}
+    assert "hidden_layers=2" in variants
+    assert "training=joint" not in variants
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ["deep_ensemble"]}, "Expected methods among softmax, .* but got deep_ensemble"),
+        ({"epochs": 3}, "Expected no epochs for resnet20_published, which come trained, but got 3"),
+        ({"datasets": ["mnist"]}, "Expected the ten classes .*; give it cifar10"),
+    ],
+)
+def test_what_a_network_that_comes_trained_cannot_do(published, tmp_path, changes, message):
+    place = {"datasets": ["cifar10"], "networks": ["resnet20_published"], "outside": ["notmnist"]}
+    with pytest.raises(SettingsError, match=message):
+        bench_images(tmp_path, **(place | changes))
+
+
+def test_the_command_hands_everything_on(monkeypatch, capsys, tmp_path):
+    given = {}
+    monkeypatch.setattr(suites, "bench_images", lambda folder, **rest: given.update(rest, folder=folder) or "done")
+    words = "bench images --datasets mnist --network lenet vgg16 --ood notmnist --seeds 2 --epochs 3 --protocol paper"
+    assert main([*words.split(), "--cache", str(tmp_path), "--methods", "ddu", "--out", "here"]) == 0
+    assert capsys.readouterr().out == "done\n"
+    assert (given["datasets"], given["networks"], given["outside"]) == (["mnist"], ["lenet", "vgg16"], ["notmnist"])
+    assert (given["trials"], given["epochs"], given["protocol"]) == (2, 3, "paper")
+    assert (given["cache"], given["methods"], given["folder"]) == (tmp_path, ["ddu"], Path("here"))
+
+
+def test_help_names_every_data_set_and_network(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "images", "--help"])
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert [name for name in (*OUTSIDE, *NETWORKS) if name not in told.replace("- ", "-")] == []
 
 
 # Ablations

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from splitpoint.baselines.evidential_classification import EvidentialClassification
-from splitpoint.bench.training import PAPER, SHORT, Schedule, Training, augmented, cross_entropy, trained_network
+from splitpoint.bench.training import PAPER, SHORT, Schedule, Training, augmented, cross_entropy
+from splitpoint.cache import digest
 from splitpoint.errors import DataError, SettingsError
 
 SCHEDULE = Schedule(3, 0.05, batch_size=16, nesterov=True, decay="one_cycle", augment=True)
@@ -38,6 +39,9 @@ class Squares:
         self.bytes[torch.arange(self.count), self.labels] += 60
         self.reads = 0
 
+    def digest(self):
+        return digest([self.labels, self.bytes])
+
     def pixels(self, places):
         self.reads += 1
         time.sleep(self.pause)
@@ -54,9 +58,9 @@ def small():
     )
 
 
-def trained(cache, data=None, schedule=SCHEDULE, **changes):
-    settings = {"seed": 0, "key": {"network": "small"}, "progress": False} | changes
-    return trained_network(small, data or Squares(), schedule, cache=cache, **settings)
+def trained(cache, data=None, schedule=SCHEDULE, progress=False, **changes):
+    settings = {"seed": 0, "key": {"network": "small"}} | changes
+    return Training(small, data or Squares(), schedule, cache=cache, **settings).network(progress)
 
 
 def same(first, second):
@@ -111,8 +115,7 @@ def test_the_weights_depend_on_the_seed_alone(tmp_path):
     [
         {"seed": 1},
         {"key": {"network": "small", "width": 2}},
-        {"rows": torch.arange(40)},
-        {"rows": torch.arange(65).flip(0)},
+        {"data": Squares(count=40)},
         {"schedule": replace(SCHEDULE, learning_rate=0.04)},
         {"data": Squares(name="other")},
         {"loss": EvidentialClassification()._loss},
@@ -193,11 +196,16 @@ def test_a_damaged_checkpoint_is_trained_anew_with_a_warning(tmp_path, finished)
     assert same(trained(tmp_path / "damaged"), undisturbed)
 
 
-def test_only_the_rows_are_read(tmp_path):
+def test_other_pictures_with_the_same_labels_are_another_training(tmp_path):
+    first = trained(tmp_path)
+    other = Squares()
+    other.bytes[:] = other.bytes.flip(2)
+    assert not same(trained(tmp_path, other), first)
+
+
+def test_labels_that_the_network_does_not_have(tmp_path):
     data = Squares()
-    data.bytes[30:] = 255
-    data.labels[30:] = 7  # a class that the network does not have
-    trained(tmp_path, data, rows=torch.arange(30))
+    data.labels[30:] = 7
     with pytest.raises(DataError, match=r"labels 0 to 7, but the network gave \(16, 3\)"):
         trained(tmp_path, data)
 
@@ -232,7 +240,7 @@ def test_without_augmentation_pictures_come_as_they_are(tmp_path):
 
     data = Squares()
     plain = replace(SCHEDULE, augment=False, epochs=1)
-    trained_network(Watching, data, plain, seed=0, cache=tmp_path, key={}, progress=False)
+    Training(Watching, data, plain, seed=0, cache=tmp_path, key={}).network(progress=False)
     expected = data.bytes.float().div(255).flatten(1)
     found = torch.cat(seen).flatten(1)
     assert len(found) == 64  # the last picture would be a batch of its own
@@ -267,10 +275,9 @@ def test_settings_out_of_range(change):
         replace(SCHEDULE, **change)
 
 
-@pytest.mark.parametrize("rows", [torch.tensor([70]), torch.tensor([-1, 2]), torch.ones(65) > 0, torch.tensor([3])])
-def test_rows_that_are_none(tmp_path, rows):
-    with pytest.raises(DataError, match="Expected"):
-        trained(tmp_path, rows=rows)
+def test_one_picture_is_too_few(tmp_path):
+    with pytest.raises(DataError, match="Expected at least two pictures to train on, but got 1"):
+        trained(tmp_path, Squares(count=1))
 
 
 def test_a_loss_without_a_name_and_one_that_diverges(tmp_path):

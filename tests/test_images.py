@@ -115,12 +115,6 @@ def test_the_seed_alone_decides_what_is_held_out(data):
     assert held_out(1) != first
 
 
-def test_a_network_that_has_seen_everything_keeps_it(data):
-    kept, parted = images.splits("cifar10", keep_calibration=True), images.splits("cifar10")
-    assert len(kept.train) == 100
-    assert torch.equal(kept.calibration.pixels(range(10)), parted.calibration.pixels(range(10)))
-
-
 def test_shares_that_leave_nothing_are_refused(data):
     for share in (0.0, 1.0, -1):
         with pytest.raises(SettingsError, match=r"Expected calibration to be a share in \(0, 1\)"):

@@ -77,3 +77,12 @@ def test_without_the_variable_it_says_what_to_do(monkeypatch):
 def test_a_set_that_does_not_exist():
     with pytest.raises(SettingsError, match="Expected a data set among"):
         inventory.check(["iris"])
+
+
+def test_a_folder_of_too_many_files_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(inventory, "MOST_ENTRIES", 3)
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(b"x" * 2000)
+    assert inventory._bytes(tmp_path) == "6 kB"
+    (tmp_path / "one-more").touch()
+    assert inventory._bytes(tmp_path) == "-"

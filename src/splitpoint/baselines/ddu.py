@@ -20,6 +20,9 @@ from splitpoint.errors import SettingsError
 from splitpoint.recording import Recording
 from splitpoint.surgery import Factory, with_spectral_norm
 
+LARGEST = 2**29
+"""Numbers in the covariances of all classes: 4 GB."""
+
 JITTERS = [0.0, *(10.0**power for power in range(-9, 1))]
 """Shares of the mean variance that are added to a covariance until it can be factored."""
 
@@ -31,6 +34,11 @@ def fit_densities(table: Table, classes: int) -> dict[str, Tensor]:
     weight 0. Covariances that cannot be factored get the smallest jitter with which they can.
     """
     width = table.width("features")
+    if classes * width**2 > LARGEST:
+        raise SettingsError(
+            f"Expected densities of at most {LARGEST:,} numbers, but {classes} classes of {width} features need "
+            f"{classes * width**2:,}; choose a narrower layer."
+        )
     count = torch.zeros(classes, dtype=torch.float64)
     total = torch.zeros(classes, width, dtype=torch.float64)
     for part in table.slices():

@@ -20,7 +20,7 @@ from splitpoint.bench.families import EFFORT, Fitted, Setup, base_networks, cons
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.protocols import Rows, Trial
 from splitpoint.bench.record import Cell, Record
-from splitpoint.bench.uci import ROWS, judged, setup_of, trials_of
+from splitpoint.bench.uci import ROWS, budget_of, judged, setup_of, trials_of
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 from splitpoint.surgery import build
 
@@ -107,6 +107,11 @@ class Unit(Piece):
         """A rough measure of the work, to begin with the largest."""
         each = len(self.methods) if self.family == "post_hoc" else EFFORT.get(self.family, 10)
         return ROWS.get(self.dataset, 1000) * len(self.trials) * each
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The budget of the networks."""
+        return asdict(budget_of(self))
 
     def cell(self, method: str) -> Cell:
         """The cell that a variant's trials belong to."""

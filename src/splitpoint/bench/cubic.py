@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -51,6 +51,11 @@ class Unit(Piece):
     def cost(self) -> float:
         """A rough measure of the work, to begin with the largest."""
         return len(self.trials) * EFFORT.get(self.family, 1)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The budget of the networks."""
+        return asdict(_setup(self.epochs).budget)
 
 
 class Outcome(NamedTuple):

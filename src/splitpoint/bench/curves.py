@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from splitpoint.bench.record import finite
+from splitpoint.storage import replacing
 
 CURVES = "curves.jsonl"
 
@@ -63,9 +63,8 @@ class KeyedLines:
         found = {self._key(known): known for known in self.lines()}
         found[self._key(line)] = finite(dict(line))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".tmp")
-        draft.write_text("".join(json.dumps(known) + "\n" for known in found.values()), encoding="utf-8")
-        os.replace(draft, self.path)
+        with replacing(self.path) as draft:
+            draft.write_text("".join(json.dumps(known) + "\n" for known in found.values()), encoding="utf-8")
 
     def lines(self) -> list[Mapping[str, Any]]:
         """The lines that are there, as they are written."""

@@ -20,18 +20,19 @@ from splitpoint.bench.images import (
     Subject,
     attack_unit,
     base_network,
+    head_epochs,
     heads_of,
     on_pictures,
-    settings_of,
+    recorded,
     staged,
+    training_pictures,
     uncalibrated,
 )
 from splitpoint.bench.networks import NETWORKS, factory
-from splitpoint.bench.pictures import CALIBRATION_SHARE, Trial
+from splitpoint.bench.pictures import CALIBRATION_SHARE, Trial, batches
 from splitpoint.bench.piece import Done, left_of, sheltered
 from splitpoint.bench.record import Cell, Record
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
-from splitpoint.datasets.images import Batches
 from splitpoint.surgery import build
 
 JOINT_LEARNING_RATE = 1e-3
@@ -70,9 +71,14 @@ class Variant:
         """What its base network is."""
         return "joint" if self.joint else f"calibration {self.share}"
 
-    def recipe(self, protocol: str) -> SplitPointClassifier:
+    @property
+    def trains(self) -> bool:
+        """Whether it says how the network is trained, and on which pictures."""
+        return self.joint or self.name.startswith("calib_fraction")
+
+    def recipe(self, protocol: str, pictures: str) -> SplitPointClassifier:
         """The settings of the heads."""
-        return replace(heads_of(self.method, protocol), **self.changes)
+        return replace(heads_of(self.method, protocol, pictures), **self.changes)
 
 
 ABLATIONS: dict[str, tuple[Variant, ...]] = {
@@ -132,8 +138,8 @@ def _run(unit: Unit) -> Iterator[list[Record]]:
     variants = [VARIANTS[key] for key in unit.methods]
     trial = unit.trial(variants[0].share)
     fit = _joint if unit.family == "joint" else _stagewise
-    for variant, subject in fit(unit, variants, trial):
-        yield replace(subject, method=variant.key).judged(unit, trial).records
+    for subject in fit(unit, variants, trial):
+        yield [subject.judged(unit, trial)[0]]
 
 
 class Rows(NamedTuple):
@@ -143,15 +149,15 @@ class Rows(NamedTuple):
     labels: Tensor
 
 
-def _stagewise(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[tuple[Variant, Subject]]:
+def _stagewise(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[Subject]:
     base = base_network(unit, trial)
-    stage = staged(base, trial, f"-{unit.trials[0]}-{'-'.join(unit.outside)}")
-    train = base.recorder.rows("train", Batches(trial.train), len(trial.train))
+    stage, pictures = staged(base, trial), training_pictures(trial)
+    train = recorded(base, "train", pictures)
     calibration = Rows(stage.calibration, trial.calibration.labels)
-    sources = {"train": Rows(train.rows, trial.train.labels), "calibration": calibration}
+    sources = {"train": Rows(train.rows, pictures.labels), "calibration": calibration}
     known: dict[tuple[SplitPointClassifier, str, float], tuple[ClassificationPredictor, float]] = {}
     for variant in variants:
-        recipe = variant.recipe(unit.protocol)
+        recipe = variant.recipe(unit.protocol, unit.pictures)
         key = recipe, variant.rows, variant.fraction
         if key not in known:
             began = time.process_time()
@@ -164,17 +170,17 @@ def _stagewise(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterato
         if not variant.method.endswith("calibrated"):
             predictor = uncalibrated(predictor)
         seconds += base.seconds + train.seconds
-        yield variant, Subject(variant.method, predictor, stage, seconds, settings_of(unit, recipe))
+        yield Subject(variant.key, predictor, stage, seconds, unit.settings | head_epochs(recipe))
 
 
-def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[tuple[Variant, Subject]]:
+def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[Subject]:
     schedule = unit.schedule
     for variant in variants:
         began = time.process_time()
         network = build(factory(unit.network, trial.train.classes, trial.train.shape), unit.seeds[0])
-        predictor = variant.recipe(unit.protocol).fit_jointly(
+        predictor = variant.recipe(unit.protocol, unit.pictures).fit_jointly(
             network,
-            Batches(trial.train, schedule.batch_size, seed=unit.seeds[0]),
+            batches(trial.train, schedule.batch_size, unit.seeds[0]),
             base_epochs=schedule.epochs,
             base_learning_rate=JOINT_LEARNING_RATE,
             seed=unit.seeds[0],
@@ -182,7 +188,9 @@ def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[tu
         )
         seconds = time.process_time() - began
         stage = on_pictures(trial, predictor.base, attack_unit(predictor.base))
-        yield variant, Subject(variant.method, predictor, stage, seconds, settings_of(unit))
+        used = {"optimiser": "adam", "learning_rate": JOINT_LEARNING_RATE, "augment": False}
+        shared = {name: unit.settings[name] for name in ("epochs", "batch_size", "outside")}
+        yield Subject(variant.key, predictor, stage, seconds, shared | used)
 
 
 def _fraction_of(data: Rows, fraction: float, seed: int) -> Rows:
@@ -195,7 +203,7 @@ def _fraction_of(data: Rows, fraction: float, seed: int) -> Rows:
 
 
 def units(wholes: Sequence[Unit], ablations: Sequence[str], trials: int, done: Done) -> list[Unit]:
-    """The work that is left, trial by trial; a network that comes trained has neither other shares nor a joint one.
+    """The work that is left, trial by trial; with a network that comes trained, only what changes the heads.
 
     Args:
         wholes: for every data set and network a unit whose family, methods and trials are filled in.
@@ -206,7 +214,6 @@ def units(wholes: Sequence[Unit], ablations: Sequence[str], trials: int, done: D
     wanted = [variant.key for ablation in ablations for variant in ABLATIONS[ablation]]
     found = []
     for whole in wholes:
-        families = {f"calibration {CALIBRATION_SHARE}": FAMILIES[f"calibration {CALIBRATION_SHARE}"]}
-        families = families if NETWORKS[whole.network].trained else FAMILIES
-        found += left_of(whole, families, wanted, trials, done)
+        fits = [key for key in wanted if not (NETWORKS[whole.network].trained and VARIANTS[key].trains)]
+        found += left_of(whole, FAMILIES, fits, trials, done)
     return [replace(unit, trials=(trial,)) for unit in found for trial in unit.trials]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,13 +16,13 @@ from splitpoint.baselines import METHODS
 from splitpoint.baselines.trained import NetworkPredictor
 from splitpoint.bench.judging import Views, measured, sheet, under_attack
 from splitpoint.bench.networks import NETWORKS, Normalise, factory
-from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, trial_of
+from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, batches, trial_of
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.record import Record
-from splitpoint.bench.rows import Recorder, whole_row
+from splitpoint.bench.rows import Recorded, Recorder, whole_row
 from splitpoint.bench.training import PAPER, Schedule, Training, cross_entropy
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
-from splitpoint.datasets.images import Batches
+from splitpoint.datasets.images import ImageSet
 from splitpoint.predictor import Predictor
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -57,8 +58,16 @@ UNMIRRORED = ("mnist", "svhn", "notmnist")
 SHORT_HEAD_EPOCHS = 60
 """Of heads with the paper's recipe, which has 300, where networks have a short schedule too."""
 
+PAPER_HEADS: dict[str, dict[str, Any]] = {"imagenet": {"epochs": 100, "learning_rate": 1e-5}}
+"""What the paper states for the heads of data sets that differ from the others."""
+
+UNTAUGHT = ("softmax", "energy", "temperature_scaling")
+"""Methods that learn nothing from the training pictures."""
+
+MOST_ROWS = 100_000
+"""Training pictures whose rows are read by post-hoc methods, which hold them in memory."""
+
 THRESHOLD_QUANTILE = 0.95
-SOME_ROWS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +101,13 @@ class PicturePiece(Piece):
         """The pictures; `share` of the training pictures serve calibration, a tenth by default."""
         trained = NETWORKS[self.network].trained
         given = {} if share is None else {"share": share}
-        return trial_of(self.pictures, self.outside, self.trials[0], trained=trained, **given)
+        return trial_of(self.pictures, self.outside, self.trials[0], seed=self.seed, trained=trained, **given)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the records tell of networks and pictures."""
+        outside = {"outside": " + ".join(self.outside)}
+        return outside if NETWORKS[self.network].trained else asdict(self.schedule) | outside
 
 
 @final
@@ -103,8 +118,9 @@ class Unit(PicturePiece):
 
     @property
     def cost(self) -> float:
-        """Networks to train."""
-        return float(NETWORKS_OF[self.family])
+        """Epochs of networks to train."""
+        trained = NETWORKS[self.network].trained
+        return 1.0 if trained else float(NETWORKS_OF[self.family] * self.schedule.epochs)
 
 
 class Outcome(NamedTuple):
@@ -132,7 +148,12 @@ def _run(unit: Unit) -> Iterator[Outcome]:
     fit = _post_hoc if unit.family == "post_hoc" else _trained
     trial = unit.trial()
     for subject in fit(unit, trial):
-        yield subject.judged(unit, trial)
+        record, views = subject.judged(unit, trial)
+        if unit.trials[0] != DRAWN_TRIAL:
+            yield Outcome([record])
+        else:
+            shown = (trial.test, trial.outside) if subject.method == DRAWN_METHOD else (None, None)
+            yield Outcome([record], sheet(unit.protocol, unit.dataset, subject.method, views, *shown))
 
 
 @dataclass(frozen=True)
@@ -166,8 +187,8 @@ class Subject:
     seconds: float
     settings: Mapping[str, Any]
 
-    def judged(self, unit: PicturePiece, trial: Trial) -> Outcome:
-        """The record, and the sheet of the trial that is drawn."""
+    def judged(self, unit: PicturePiece, trial: Trial) -> tuple[Record, Views]:
+        """The record, and what it was made of."""
         stage, predictor = self.stage, self.predictor
         kept, attack = under_attack(predictor, stage.sweep, stage.stream, trial.test.labels)
         began = time.process_time()
@@ -186,12 +207,8 @@ class Subject:
             "train_cpu_s": self.seconds,
             "infer_us_per_row": 1e6 * (seconds / len(outside) + stage.seconds_per_row),
         }
-        number = unit.trials[0]
-        record = unit.record(self.method, number, metrics=measured(views), timing=timing, settings=dict(self.settings))
-        if number != DRAWN_TRIAL:
-            return Outcome([record])
-        shown = (trial.test, trial.outside) if self.method == DRAWN_METHOD else (None, None)
-        return Outcome([record], sheet(unit.protocol, unit.dataset, self.method, views, *shown))
+        parts = {"metrics": measured(views), "timing": timing, "settings": dict(self.settings)}
+        return unit.record(self.method, unit.trials[0], **parts), views
 
 
 # Methods on one base network
@@ -209,14 +226,13 @@ def base_network(unit: PicturePiece, trial: Trial) -> Base:
     """The base network of a trial: from the cache, trained now, or one that comes trained."""
     spec = NETWORKS[unit.network]
     build = factory(unit.network, trial.train.classes, trial.train.shape)
-    rows = unit.cache / "rows"
     if spec.trained:
-        network = build()
-        return Base(network, 0.0, Recorder(network, spec.stages, rows / f"{unit.network}-{unit.pictures}"))
-    training = _training(unit, trial, build, unit.seeds[0])
-    network = training.network(progress=False)
-    seconds = sum(epoch["cpu_seconds"] for epoch in training.log())
-    return Base(network, seconds, Recorder(network, spec.stages, rows / training.name))
+        network, seconds = build(), 0.0
+    else:
+        training = _training(unit, trial, build, unit.seeds[0])
+        network = training.network(progress=False)
+        seconds = sum(epoch["cpu_seconds"] for epoch in training.log())
+    return Base(network, seconds, Recorder(network, spec.stages, unit.cache / "rows"))
 
 
 def _training(unit: PicturePiece, trial: Trial, build: Any, seed: int, loss: Any = cross_entropy) -> Training:
@@ -225,20 +241,23 @@ def _training(unit: PicturePiece, trial: Trial, build: Any, seed: int, loss: Any
     )
 
 
-def staged(base: Base, trial: Trial, half: str) -> Stage:
-    """The pictures of a trial as recorded rows; `half` names them where the network serves several trials."""
-    record = base.recorder.rows
+def staged(base: Base, trial: Trial) -> Stage:
+    """The pictures of a trial as recorded rows."""
     sweep = Sweep(trial.test, base.network, attack_unit(base.network))
-    stream = record(f"attacked{half}", sweep, len(sweep))
-    natural = trial.natural
+    stream = base.recorder.rows("attacked", sweep.digest(), sweep, len(sweep))
     return Stage(
         sweep,
         sweep.slices(stream.rows),
-        record(f"calibration{half}", Batches(trial.calibration), len(trial.calibration)).rows,
-        record(f"outside{half}", Batches(trial.outside), len(trial.outside)).rows,
-        None if natural is None else record("natural", Batches(natural), len(natural)).rows,
+        recorded(base, "calibration", trial.calibration).rows,
+        recorded(base, "outside", trial.outside).rows,
+        None if trial.natural is None else recorded(base, "natural", trial.natural).rows,
         stream.seconds / len(sweep),
     )
+
+
+def recorded(base: Base, name: str, pictures: ImageSet) -> Recorded:
+    """The rows of a part of a trial."""
+    return base.recorder.rows(name, pictures.digest(), batches(pictures), len(pictures))
 
 
 def attack_unit(network: nn.Module) -> Tensor:
@@ -248,15 +267,14 @@ def attack_unit(network: nn.Module) -> Tensor:
 
 def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     base = base_network(unit, trial)
-    half = f"-{unit.trials[0]}-{'-'.join(unit.outside)}"
-    stage = staged(base, trial, half)
-    train = base.recorder.rows("train", Batches(trial.train), len(trial.train))
-    data = train.rows, trial.train.labels
+    stage, pictures = staged(base, trial), training_pictures(trial)
+    train = recorded(base, "train", pictures)
+    data = train.rows, pictures.labels
     calibration = stage.calibration, trial.calibration.labels
     known: dict[SplitPointClassifier, tuple[ClassificationPredictor, float]] = {}
     for name in unit.methods:
         began = time.process_time()
-        method, calibrated = recipe(name, unit.protocol)
+        method, calibrated = recipe(name, unit.protocol, unit.pictures)
         if isinstance(method, SplitPointClassifier):
             if method not in known:
                 fitted = method.fit(
@@ -269,22 +287,33 @@ def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
             given = calibration if calibrated else None
             predictor = method.fit(base.recorder.tail, data, calibration=given, seed=unit.seeds[0], progress=False)
             seconds = time.process_time() - began
-        yield Subject(name, predictor, stage, base.seconds + train.seconds + seconds, settings_of(unit, method))
+        cost = base.seconds + seconds + (0.0 if name in UNTAUGHT else train.seconds)
+        yield Subject(name, predictor, stage, cost, unit.settings | head_epochs(method))
 
 
-def recipe(name: str, protocol: str) -> tuple[Any, bool]:
+def training_pictures(trial: Trial) -> ImageSet:
+    """The training pictures whose rows post-hoc methods learn from: all of them, or as many as fit in memory."""
+    count = len(trial.train)
+    if count <= MOST_ROWS:
+        return trial.train
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return trial.train.at(order[:MOST_ROWS].sort().values)
+
+
+def recipe(name: str, protocol: str, pictures: str) -> tuple[Any, bool]:
     """The settings of a post-hoc method, and whether it is given calibration pictures."""
     if name.startswith("splitpoint"):
-        return heads_of(name, protocol), name == "splitpoint_layers" or name.endswith("calibrated")
+        return heads_of(name, protocol, pictures), name == "splitpoint_layers" or name.endswith("calibrated")
     if name in ("oc", "ddu"):
         return METHODS[name](temperature="nll"), True
     return METHODS[name](), name == "temperature_scaling"
 
 
-def heads_of(name: str, protocol: str) -> SplitPointClassifier:
+def heads_of(name: str, protocol: str, pictures: str) -> SplitPointClassifier:
     """The settings of split-point heads: the paper's, ours, or ours on the features of several layers."""
     if name in ("splitpoint", "splitpoint_calibrated"):
-        return SplitPointClassifier.paper(**({} if protocol == "paper" else {"epochs": SHORT_HEAD_EPOCHS}))
+        changes = PAPER_HEADS.get(pictures, {}) if protocol == "paper" else {"epochs": SHORT_HEAD_EPOCHS}
+        return SplitPointClassifier.paper(**changes)
     return SplitPointClassifier(layer=whole_row if name == "splitpoint_layers" else None)
 
 
@@ -298,12 +327,10 @@ def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
     return ClassificationPredictor(predictor.method, predictor.tap, predictor.layout, predictor.inputs, kept)
 
 
-def settings_of(unit: PicturePiece, method: Any = None) -> dict[str, Any]:
-    """What the records tell of networks, pictures and heads that have a fixed number of epochs."""
-    found: dict[str, Any] = {"outside": " + ".join(unit.outside)}
-    if isinstance(method, SplitPointClassifier) and method.epochs is not None:
-        found["head_epochs"] = method.epochs
-    return found if NETWORKS[unit.network].trained else asdict(unit.schedule) | found
+def head_epochs(method: Any) -> dict[str, Any]:
+    """What the records tell of heads, where their number of epochs is fixed."""
+    fixed = isinstance(method, SplitPointClassifier) and method.epochs is not None
+    return {"head_epochs": method.epochs} if fixed else {}
 
 
 # Methods with networks of their own
@@ -331,24 +358,24 @@ def _trained(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     networks = [training.network(progress=False) for training in trainings]
     seconds = sum(epoch["cpu_seconds"] for training in trainings for epoch in training.log())
     began = time.process_time()
-    some = next(iter(Batches(trial.train, SOME_ROWS)))
-    calibration = Batches(trial.calibration)
+    some = next(iter(batches(trial.train)))
+    calibration = batches(trial.calibration)
     predictor = method.assemble(networks, some, calibration=calibration, progress=False)
     seconds += time.process_time() - began
     stage = on_pictures(trial, LogProbabilities(predictor), attack_unit(networks[0]))
-    yield Subject(name, predictor, stage, seconds, settings_of(unit))
+    yield Subject(name, predictor, stage, seconds, unit.settings)
 
 
 def on_pictures(trial: Trial, attacked: nn.Module, unit: Tensor) -> Stage:
     """The pictures of a trial as they are, for predictors that run a network themselves; `attacked` is the target."""
     sweep = Sweep(trial.test, attacked, unit)
-    natural = None if trial.natural is None else Batches(trial.natural)
-    return Stage(sweep, sweep, Batches(trial.calibration), Batches(trial.outside), natural)
+    natural = None if trial.natural is None else batches(trial.natural)
+    return Stage(sweep, sweep, batches(trial.calibration), batches(trial.outside), natural)
 
 
 def member_seeds(seed: int, count: int) -> list[int]:
     """Seeds of the networks of an ensemble; the last one is the base network, which others may be training now."""
-    return [seed + 1_000_000 * member for member in reversed(range(count))]
+    return [*(zlib.crc32(f"{seed} member {member}".encode()) for member in range(1, count)), seed]
 
 
 def check(dataset: str, network: str, outside: Sequence[str]) -> None:

@@ -150,9 +150,10 @@ def histogram(inside: Tensor, outside: Tensor, threshold: float) -> dict[str, An
     """Shares of both sets in bins of equal width of the score, or of its logarithm where it is never negative.
 
     Scores that spread over many powers of ten would fill one bin of equal width; a score of 0 counts as the smallest
-    positive one.
+    positive one, and one that is not finite is left out.
     """
-    both = torch.cat([inside, outside]).double()
+    inside, outside = (part[part.isfinite()] for part in (inside, outside))
+    both = torch.cat([inside, outside, torch.zeros(int(not len(inside) + len(outside)))]).double()
     logarithm = bool((both >= 0).all()) and bool((both > 0).any())
     smallest = float(both[both > 0].min()) if logarithm else 0.0
 
@@ -161,7 +162,7 @@ def histogram(inside: Tensor, outside: Tensor, threshold: float) -> dict[str, An
 
     low, high = float(scaled(both).min()), float(scaled(both).max())
     edges = torch.linspace(low, high if high > low else low + 1, HISTOGRAM_BINS + 1, dtype=torch.float64)
-    shares = [torch.histogram(scaled(part), edges).hist / len(part) for part in (inside, outside)]
+    shares = [torch.histogram(scaled(part), edges).hist / max(len(part), 1) for part in (inside, outside)]
     return {
         "logarithm": logarithm,
         "edges": edges.tolist(),

@@ -317,7 +317,7 @@ def _published_for(depth: int, classes: int, shape: Shape) -> nn.Module:
     if (classes, tuple(shape)) != (10, (3, 32, 32)):
         raise SettingsError(
             f"Expected the ten classes and pictures (3, 32, 32) of CIFAR-10, which ResNet-{depth} was trained on, "
-            f"but got {classes} and {tuple(shape)}; choose a network that is trained anew."
+            f"but got {classes} and {tuple(shape)}; give it cifar10, or choose a network that is trained anew."
         )
     return published(depth)
 
@@ -326,7 +326,7 @@ def _torchvision_for(name: str, classes: int, shape: Shape) -> nn.Module:
     if (classes, shape[0]) != (1000, 3):
         raise SettingsError(
             f"Expected the 1000 classes and colour pictures of ImageNet, which torchvision's {name} was trained on, "
-            f"but got {classes} and {tuple(shape)}; choose a network that is trained anew."
+            f"but got {classes} and {tuple(shape)}; give it imagenet, or choose a network that is trained anew."
         )
     return from_torchvision(name)
 

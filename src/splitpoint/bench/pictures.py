@@ -7,6 +7,8 @@ Attacked, natural adversarial and out-of-distribution pictures only ever serve j
 
 from __future__ import annotations
 
+import hashlib
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,9 @@ STRENGTHS = (0.0, TABLE_STRENGTH, *(round(0.04 * step, 2) for step in range(1, 1
 
 CALIBRATION_SHARE = 0.1
 
+VALUES, MOST_PICTURES = 2**22, 256
+"""Pixel values of a batch, and pictures at most: few enough of 224 pixels for the gradients of a deep network."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -60,28 +65,36 @@ def trial_of(
     outside: Sequence[str],
     number: int,
     *,
+    seed: int = 0,
     trained: bool = False,
     share: float = CALIBRATION_SHARE,
 ) -> Trial:
-    """The pictures of trial `number`, which they depend on alone.
+    """The pictures of trial `number`.
 
     Args:
         dataset: name of the data set.
-        outside: names of the sets out of distribution, of which as many pictures each as there are test pictures.
+        outside: names of the sets out of distribution, together as many pictures as there are test pictures.
         number: of the trial.
+        seed: of the whole run.
         trained: whether the network was trained elsewhere, on the whole training part.
         share: of the training pictures that serve calibration, where it was not.
     """
-    seed = zlib.crc32(f"{dataset} {number}".encode())
+    draw = zlib.crc32(f"{dataset} {seed} {number}".encode())
     if trained:
         train, test = load(dataset, "train"), load(dataset, "test")
-        order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(test), generator=torch.Generator().manual_seed(draw))
         calibration, test = test.at(order[: len(test) // 2]), test.at(order[len(test) // 2 :])
     else:
-        parts = splits(dataset, calibration=share, seed=seed)
+        parts = splits(dataset, calibration=share, seed=draw)
         train, calibration, test = parts.train, parts.calibration, parts.test
     natural = load(NATURAL[dataset], "test") if dataset in NATURAL else None
-    return Trial(train, calibration, test, ood_union(outside, test.shape, len(test), seed), natural)
+    return Trial(train, calibration, test, ood_union(outside, test.shape, len(test), draw), natural)
+
+
+def batches(pictures: ImageSet, batch_size: int | None = None, seed: int | None = None) -> Batches:
+    """Batches of pictures, smaller ones where pictures are large."""
+    size = batch_size or max(1, min(MOST_PICTURES, VALUES // math.prod(pictures.shape)))
+    return Batches(pictures, size, seed=seed)
 
 
 class Sweep:
@@ -95,7 +108,7 @@ class Sweep:
         network: what the attack looks at, from pictures to logits or log-probabilities.
         unit: (C, 1, 1) size of a step of strength 1, in pixel values.
         strengths: of the attack.
-        batch_size: pictures a batch.
+        batch_size: pictures a batch; see `batches`.
     """
 
     def __init__(
@@ -104,13 +117,18 @@ class Sweep:
         network: nn.Module,
         unit: Tensor,
         strengths: Sequence[float] = STRENGTHS,
-        batch_size: int = 256,
+        batch_size: int | None = None,
     ) -> None:
-        self.batches, self.count = Batches(pictures, batch_size), len(pictures)
-        self.network, self.unit, self.strengths, self.batch_size = network, unit, tuple(strengths), batch_size
+        self.batches, self.count = batches(pictures, batch_size), len(pictures)
+        self.network, self.unit, self.strengths = network, unit, tuple(strengths)
 
     def __len__(self) -> int:
         return self.count * len(self.strengths)
+
+    def digest(self) -> str:
+        """What tells the stream from others of the same network."""
+        told = f"{self.batches.images.digest()} {self.strengths} {self.batches.batch_size} {self.unit.tolist()}"
+        return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[Tensor]:
         for pictures, labels in self.batches:
@@ -120,9 +138,10 @@ class Sweep:
 
     def parts(self) -> Iterator[tuple[float, slice]]:
         """Strength and rows of the data set of every batch, in the order of the stream."""
-        for start in range(0, self.count, self.batch_size):
+        size = self.batches.batch_size
+        for start in range(0, self.count, size):
             for strength in self.strengths:
-                yield strength, slice(start, min(start + self.batch_size, self.count))
+                yield strength, slice(start, min(start + size, self.count))
 
     def slices(self, rows: Tensor) -> tuple[Tensor, ...]:
         """The rows that were recorded of the whole stream, batch by batch."""

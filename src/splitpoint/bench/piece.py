@@ -57,6 +57,11 @@ class Piece(ABC):
         """One for each trial, of initial weights and row order."""
         return [1000 * self.seed + number for number in self.trials]
 
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """How networks are trained, for the records."""
+
     def cell(self, method: str) -> Cell:
         """The cell that a method's trials belong to."""
         return Cell(self.suite, self.protocol, self.noise, self.dataset, method)
@@ -82,7 +87,8 @@ def sheltered(piece: P, run: Callable[[P], Iterator[T]], failure: Callable[[Reco
         elif len(piece.trials) > 1:
             parts = [replace(piece, trials=(trial,)) for trial in piece.trials]
         else:
-            yield failure(piece.record(piece.methods[0], piece.trials[0], error=f"{type(error).__name__}: {error}"))
+            told = {"error": f"{type(error).__name__}: {error}", "settings": piece.settings}
+            yield failure(piece.record(piece.methods[0], piece.trials[0], **told))
             return
         for part in parts:
             yield from sheltered(part, run, failure)

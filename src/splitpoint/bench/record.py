@@ -36,7 +36,7 @@ class Record:
 
     Attributes:
         suite: "uci", "cubic", "uci-ablation", ...
-        protocol: "paper" or "authors".
+        protocol: "paper", "authors" or "short".
         noise: law of the noise that was added, or "clean".
         dataset: its name.
         method: id of the method.

@@ -6,21 +6,23 @@ one linear layer, is the `Tail`: a small network on rows that gives the logits o
 
 from __future__ import annotations
 
-import math
-import os
+import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splitpoint.cache import model_fingerprint
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
+from splitpoint.storage import replacing
 
 
 class Tail(nn.Module):
@@ -48,15 +50,25 @@ def whole_row(rows: Tensor) -> Tensor:
 class Recorder:
     """Runs a network over pictures and keeps a row for each.
 
+    Rows are stored under the fingerprint of the network and of the pictures, and not made again where they are there.
+
     Attributes:
         network: trained, with a linear layer at its end.
         stages: names of the layers whose pooled features are kept beside the input of the last one.
-        folder: where rows are stored; a file that is there already is not made again.
+        cache: folder of the rows of all networks.
     """
 
     network: nn.Module
     stages: tuple[str, ...]
-    folder: Path
+    cache: Path
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the rows of this network are."""
+        return (
+            self.cache
+            / hashlib.blake2b(f"{model_fingerprint(self.network)} {self.stages}".encode(), digest_size=16).hexdigest()
+        )
 
     @property
     def last(self) -> tuple[str, nn.Linear]:
@@ -71,18 +83,24 @@ class Recorder:
         """What the network does with a row."""
         return Tail(self.last[1])
 
-    def rows(self, name: str, pictures: Iterable[Tensor | tuple[Tensor, Tensor]], count: int) -> Recorded:
-        """Rows (count, W) of the pictures, which come in batches with or without labels; stored as `name`."""
-        path, clock = self.folder / f"{name}.npy", self.folder / f"{name}.seconds"
+    def rows(self, name: str, digest: str, pictures: Iterable[Tensor | tuple[Tensor, Tensor]], count: int) -> Recorded:
+        """Rows of pictures.
+
+        Args:
+            name: of the pictures, for people.
+            digest: of everything that tells them from others.
+            pictures: batches, with or without labels.
+            count: how many pictures there are.
+        """
+        path, clock = (self.folder / f"{name}-{digest}{ending}" for ending in (".npy", ".seconds"))
         if not path.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            draft = self.folder / f"{name}.{os.getpid()}.part"
-            seconds = self._write(draft, pictures, count)
-            clock.write_text(repr(seconds), encoding="utf-8")
-            os.replace(draft, path)
+            with replacing(path) as draft:
+                seconds = self._write(draft, pictures, count)
+                with replacing(clock) as told:
+                    told.write_text(repr(seconds), encoding="utf-8")
         stored = np.load(path, mmap_mode="c")
-        seconds = float(clock.read_text(encoding="utf-8")) if clock.is_file() else math.nan
-        return Recorded(torch.from_numpy(stored), seconds)
+        return Recorded(torch.from_numpy(stored), float(clock.read_text(encoding="utf-8")))
 
     def _write(self, path: Path, pictures: Iterable[Tensor | tuple[Tensor, Tensor]], count: int) -> float:
         """Write the rows to a file as they come, and return the CPU seconds of the network."""

@@ -116,7 +116,8 @@ def bench_images(
 ) -> str:
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
     plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs)
-    methods = _among("methods", methods, list(images.IMAGE_METHODS))
+    ready = all(NETWORKS[name].trained for name in networks)
+    methods = _among("methods", methods, list(images.FAMILIES["post_hoc"] if ready else images.IMAGE_METHODS))
     sheets = KeyedLines(folder / SHEETS, ("protocol", "dataset", "method"))
 
     def keep(outcome: images.Outcome) -> list[Record]:
@@ -173,6 +174,9 @@ def _pictures(
     if protocol not in ("short", "paper"):
         raise SettingsError(f"Expected protocol to be short or paper, but got {protocol!r}.")
     _positive(trials=trials, jobs=jobs, epochs=epochs)
+    ready = [name for name in networks if NETWORKS[name].trained]
+    if ready and epochs is not None:
+        raise SettingsError(f"Expected no epochs for {', '.join(ready)}, which come trained, but got {epochs}.")
     found = []
     for dataset in datasets:
         others = tuple(outside or OUTSIDE[dataset])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import placement
 from splitpoint.bench.checkpoints import Checkpoint, Log, Stored
-from splitpoint.cache import digest
+from splitpoint.cache import model_fingerprint
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.surgery import Factory, build, seeded
 
@@ -51,6 +51,10 @@ class Pictures(Protocol):
 
     def pixels(self, places: Tensor) -> Tensor:
         """Pictures (n, C, H, W) as bytes."""
+        ...
+
+    def digest(self) -> str:
+        """What tells them from others."""
         ...
 
 
@@ -153,25 +157,9 @@ def augmented(pictures: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(mirrored[:, None, None, None], cropped.flip(3), cropped)
 
 
-def trained_network(
-    build: Factory,
-    data: Pictures,
-    schedule: Schedule,
-    *,
-    seed: int,
-    cache: Path,
-    key: Mapping[str, Any],
-    rows: Tensor | None = None,
-    loss: Loss = cross_entropy,
-    progress: bool = True,
-) -> nn.Module:
-    """A network trained with these settings, in eval mode: from the cache, or trained now; see `Training`."""
-    return Training(build, data, schedule, seed, cache, key, rows, loss).network(progress)
-
-
 @dataclass(frozen=True)
 class Training:
-    """One training and its files, which are named after everything that it depends on.
+    """One training and its files, which are named after what it depends on: settings, first weights and pictures.
 
     The weights after every epoch are written whole or not at all, together with the momentum of the optimiser, and an
     epoch draws its random numbers from the seed and its own number. So a training that was killed goes on after its
@@ -184,7 +172,6 @@ class Training:
         seed: of the initial weights, the order of the pictures and their augmentation.
         cache: folder of the files.
         key: what else tells this training from others, as JSON; ``network`` is its name for people.
-        rows: places (n,) of the pictures to train on; all of them by default.
         loss: a named function, see `Loss`; where it is a method, its owner's settings count too.
     """
 
@@ -194,63 +181,50 @@ class Training:
     seed: int
     cache: Path
     key: Mapping[str, Any]
-    rows: Tensor | None = None
     loss: Loss = cross_entropy
 
     def network(self, progress: bool = True) -> nn.Module:
         """The trained network, in eval mode and frozen; `progress` shows a bar while it is trained."""
+        if len(self.data.labels) < 2:
+            raise DataError(f"Expected at least two pictures to train on, but got {len(self.data.labels)}.")
         with torch.inference_mode(False), torch.enable_grad():
-            network, checkpoint = self._start()
-            found = checkpoint.weights()
+            network, found = self._untrained(), self._checkpoint.weights()
             if found is None:
-                self._train(network, checkpoint, progress)
+                self._train(network, self._checkpoint, progress)
             else:
                 network.load_state_dict(found.tensors)
         return network.eval().requires_grad_(False)
 
     def log(self) -> Log:
         """Loss, accuracy on the augmented pictures and CPU seconds of every epoch; empty where it is not finished."""
-        found = self._start()[1].weights()
+        found = self._checkpoint.weights()
         return [] if found is None else found.log
 
-    @property
-    def name(self) -> str:
-        """Of the files, which belongs to these settings alone."""
-        return self._start()[1].path.stem
-
-    def _start(self) -> tuple[nn.Module, Checkpoint]:
+    def _untrained(self) -> nn.Module:
         network = build(self.build, self.seed)
         network.to(memory_format=LAYOUT)  # type: ignore[call-overload]  # which the stubs leave out
-        rows = self._rows()
-        shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
+        return network
+
+    @cached_property
+    def _checkpoint(self) -> Checkpoint:
         settings = {
             "key": dict(self.key),
             "data": self.data.name,
-            "shape": self.data.shape,
-            "rows": len(rows),
-            "rows_and_labels": digest([rows, self.data.labels[rows]]),
+            "rows": len(self.data.labels),
+            "pictures": self.data.digest(),
             "schedule": asdict(self.schedule),
             "seed": self.seed,
             "loss": _name_of(self.loss),
-            "tensors": hashlib.blake2b(repr(shapes).encode(), digest_size=16).hexdigest(),
+            "start": model_fingerprint(self._untrained()),
         }
         name = f"{self.data.name}-{self.key.get('network', 'network')}"
-        return network, Checkpoint.of(self.cache, re.sub(r"[^\w.-]+", "_", name), settings)
-
-    def _rows(self) -> Tensor:
-        count = len(self.data.labels)
-        rows = torch.arange(count) if self.rows is None else self.rows
-        if rows.dim() != 1 or rows.dtype != torch.int64 or not ((rows >= 0) & (rows < count)).all():
-            raise DataError(f"Expected rows to be places (n,) below {count}, but got {rows.dtype} {tuple(rows.shape)}.")
-        if len(rows) < 2:
-            raise DataError(f"Expected at least two pictures to train on, but got {len(rows)}; give more rows.")
-        return rows
+        return Checkpoint.of(self.cache, re.sub(r"[^\w.-]+", "_", name), settings)
 
     def _train(self, network: nn.Module, checkpoint: Checkpoint, progress: bool) -> None:
         checkpoint.prepare()
         optimiser = self.schedule.over(network)
         log = _resume(network, optimiser, checkpoint.state())
-        rows, epochs = self._rows(), self.schedule.epochs
+        rows, epochs = torch.arange(len(self.data.labels)), self.schedule.epochs
         steps = len(_batches(rows, self.schedule.batch_size))
         network.train()
         with tqdm(total=epochs * steps, initial=len(log) * steps, disable=not progress, dynamic_ncols=True) as shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -11,7 +11,7 @@ from torch import nn
 from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
 from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
-from splitpoint.bench.protocols import Trial, protocol_of
+from splitpoint.bench.protocols import Budget, Trial, protocol_of
 from splitpoint.bench.record import Record
 
 HIDDEN = 50
@@ -39,6 +39,11 @@ class Unit(Piece):
         """A rough measure of the work, to begin with the largest."""
         return ROWS.get(self.dataset, 1000) * len(self.trials) * EFFORT.get(self.family, 1)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The budget of the networks."""
+        return asdict(budget_of(self))
+
 
 def run(unit: Unit) -> Iterator[list[Record]]:
     """The records of a unit, one list for each method; what fails is tried again method by method, trial by trial."""
@@ -61,9 +66,13 @@ def trials_of(piece: Piece) -> list[Trial]:
 
 def setup_of(piece: Piece, features: int) -> Setup:
     """How the networks of a piece of work on a UCI set are built and trained."""
+    return Setup(factory_for(features), budget_of(piece), AUTHORS_SETTINGS if piece.protocol == "authors" else {})
+
+
+def budget_of(piece: Piece) -> Budget:
+    """How networks of a piece of work on a UCI set are trained."""
     budget = protocol_of(piece.protocol).budget(piece.dataset)
-    budget = budget if piece.epochs is None else replace(budget, epochs=piece.epochs)
-    return Setup(factory_for(features), budget, AUTHORS_SETTINGS if piece.protocol == "authors" else {})
+    return budget if piece.epochs is None else replace(budget, epochs=piece.epochs)
 
 
 def factory_for(features: int) -> Callable[[], nn.Module]:

@@ -59,10 +59,17 @@ def download(
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         _FORMS[wanted.form](name, wanted, files, target)
-    finally:
-        if waiting != target:  # even where it was refused: what was wrong would be wrong again
-            shutil.rmtree(waiting)
+    except DataError:
+        _discard(waiting, target)  # what was wrong would be wrong again
+        raise
+    _discard(waiting, target)
     return target
+
+
+def _discard(waiting: Path, target: Path) -> None:
+    """Remove downloaded files that are no part of the set."""
+    if waiting != target:
+        shutil.rmtree(waiting)
 
 
 def _is_whole(name: str, wanted: Entry, target: Path) -> bool:

@@ -13,10 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
+from splitpoint.cache import digest
 from splitpoint.errors import DataError, SettingsError
 
 Shape = tuple[int, int, int]
 """Channels, height and width of a picture."""
+
+SAMPLED = 64
+"""Pictures whose pixels enter the digest of a set."""
 
 LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
@@ -52,6 +56,11 @@ class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
         """Pictures and labels as `__getitem__` gives them, read together."""
         rows = row_numbers(places, len(self))
         return list(zip(in_unit_range(self.pixels(rows)), self.labels[rows], strict=True))
+
+    def digest(self) -> str:
+        """Hash of shape, labels and some pixels: what tells these pictures from others of the same name."""
+        places = torch.linspace(0, len(self) - 1, min(len(self), SAMPLED)).long()
+        return digest([torch.tensor(self.shape), self.labels, self.pixels(places)])
 
     def at(self, places: Tensor) -> ImageSet:
         """The part of the set at `places`, int64 (n,); no pixel is copied."""

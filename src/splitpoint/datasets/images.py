@@ -113,11 +113,10 @@ class ImageSplits:
     test: ImageSet
 
 
-def splits(name: str, *, calibration: float = 0.1, seed: int = 0, keep_calibration: bool = False) -> ImageSplits:
+def splits(name: str, *, calibration: float = 0.1, seed: int = 0) -> ImageSplits:
     """Sample the share `calibration` of the official training part; the test part is the official one.
 
-    Pictures stay in their order. They leave the training part unless `keep_calibration` is set: then the training part
-    is the official one, as for a network that somebody else trained on all of it. The sample depends on `seed` alone.
+    Pictures stay in their order; those that are sampled leave the training part. The sample depends on `seed` alone.
     """
     if not 0 < calibration < 1:
         raise SettingsError(f"Expected calibration to be a share in (0, 1), but got {calibration}.")
@@ -129,8 +128,7 @@ def splits(name: str, *, calibration: float = 0.1, seed: int = 0, keep_calibrati
         )
     order = torch.randperm(len(official), generator=torch.Generator().manual_seed(seed))
     held_out, rest = order[:count].sort().values, order[count:].sort().values
-    train = official if keep_calibration else official.at(rest)
-    return ImageSplits(train, official.at(held_out), load(name, "test"))
+    return ImageSplits(official.at(rest), official.at(held_out), load(name, "test"))
 
 
 def ood_union(names: Sequence[str], shape: Shape, count: int | None, seed: int) -> ImageSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,9 @@ from splitpoint.datasets import content
 from splitpoint.datasets.folders import VARIABLE, command_for, folders, locate
 from splitpoint.datasets.registry import Entry, cure, entries, entry
 from splitpoint.errors import DataError
+
+MOST_ENTRIES = 50_000
+"""Entries of a folder whose sizes are added up."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,9 @@ def _cells(found: Finding, checked: bool) -> list[str]:
 
 
 def _bytes(path: Path) -> str:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
+    """Size of a file or folder, "-" of a folder with more entries than can be looked at in a moment."""
+    entries = [path] if path.is_file() else list(itertools.islice(path.rglob("*"), MOST_ENTRIES + 1))
+    if len(entries) > MOST_ENTRIES:
+        return "-"
+    size = sum(entry.stat().st_size for entry in entries if entry.is_file())
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"

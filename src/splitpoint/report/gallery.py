@@ -14,7 +14,7 @@ ATTACK = (
 )
 RELIABILITY = (
     "Accuracy against confidence in 15 bins, larger marks for more pictures; on the diagonal, confidence is what it "
-    "says. Hollow and dashed: the base network. Full: the method. Methods that keep the probabilities are left out."
+    "says. Hollow and dashed: before calibration. Full: after it. Methods that keep the probabilities are left out."
 )
 HISTOGRAM = (
     "Epistemic score of test pictures (full outline) and of pictures out of distribution (dashed), as shares of each; "

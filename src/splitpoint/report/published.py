@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
+from typing import Any
 
 SOURCE = "Zhao & Chen 2025"
 
@@ -102,8 +105,17 @@ SECOND_TARGET = ("energy", "naval")
 """Data sets of two targets; the published tables predict the second."""
 
 
-def obstacle(protocol: str, noise: str, dataset: str) -> str:
-    """Why a run under the protocol does not answer the published question; empty where it does.
+EPOCHS = {"uci": 400, "images": 350}
+"""Epochs of the published networks."""
+
+OUTSIDE = {"cifar10": "svhn + tiny_imagenet", "cifar100": "svhn + tiny_imagenet", "imagenet": "imagenet_o"}
+"""Published sets out of distribution."""
+
+
+def obstacle(protocol: str, noise: str, dataset: str, settings: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Why a run under the protocol, with the settings of its record, does not answer the published question.
+
+    Empty where it does.
 
     >>> obstacle("authors", "trimodal", "energy"), obstacle("paper", "clean", "cifar10/vgg16")
     ('', '')
@@ -111,20 +123,31 @@ def obstacle(protocol: str, noise: str, dataset: str) -> str:
     'the network is smaller than the published one and trained for fewer epochs'
     """
     if "/" in dataset:
-        return _image_obstacle(protocol, dataset)
-    if protocol != "paper" or dataset == "cubic":
+        return _image_obstacle(protocol, dataset, settings)
+    if dataset == "cubic":
+        return ""
+    if settings.get("epochs", EPOCHS["uci"]) != EPOCHS["uci"]:
+        return f"networks are trained for {settings['epochs']} epochs in place of {EPOCHS['uci']}"
+    if protocol != "paper":
         return ""
     if noise != "clean":
         return "the published tables were made with other noise than the paper states"
     return f"the published tables predict the second target of {dataset}" if dataset in SECOND_TARGET else ""
 
 
-def _image_obstacle(protocol: str, dataset: str) -> str:
-    network = dataset.partition("/")[2]
+def _image_obstacle(protocol: str, dataset: str, settings: Mapping[str, Any]) -> str:
+    pictures, _, network = dataset.partition("/")
     if network.startswith(DOWNLOADED):
         return "half of the published test pictures serve calibration"
-    shortened = protocol == "short" and not network.endswith("_published")
-    if dataset == _published_place(dataset):
-        return "the network is trained for fewer epochs than published" if shortened else ""
-    other = "smaller" if network.endswith("_small") else "another"
-    return f"the network is {other} than the published one{' and trained for fewer epochs' if shortened else ''}"
+    few = settings.get("epochs", EPOCHS["images"] if protocol == "paper" else 0) < EPOCHS["images"]
+    shortened = few and not network.endswith("_published")
+    if dataset != _published_place(dataset):
+        other = "smaller" if network.endswith("_small") else "another"
+        return f"the network is {other} than the published one{' and trained for fewer epochs' if shortened else ''}"
+    if shortened:
+        return "the network is trained for fewer epochs than published"
+    if pictures == "imagenet":
+        return "the published network was trained elsewhere"
+    if settings.get("outside", OUTSIDE.get(pictures)) != OUTSIDE.get(pictures):
+        return "other sets than the published ones are out of distribution"
+    return ""

@@ -45,6 +45,7 @@ class Section:
     tables: tuple[Table, ...]
     trials: tuple[int, ...]
     failures: tuple[str, ...]
+    obstacles: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -80,13 +81,6 @@ class Section:
         """Trials in a cell, in words."""
         least, most = min(self.trials), max(self.trials)
         return f"{least} {'trial' if most == 1 else 'trials'}" if least == most else f"{least} to {most} trials"
-
-    @property
-    def obstacles(self) -> tuple[str, ...]:
-        """Why data sets are shown beside published figures without a verdict."""
-        shown = {dataset for (_, dataset, _), entry in self.entries.items() if entry.published is not None}
-        found = (obstacle(self.place.protocol, self.place.noise, each) for each in self.datasets if each in shown)
-        return tuple(dict.fromkeys(filter(None, found)))
 
     @property
     def verdicts(self) -> Tally:
@@ -154,7 +148,17 @@ def _section(place: Place, groups: Groups) -> Section:
         _tables(rows, datasets, shown, columns, entries),
         trials=tuple(len(group) for group in groups.values()),
         failures=tuple(f"{_label(r)}: {r.error}" for r in seen if r.error is not None),
+        obstacles=_obstacles(datasets, seen, entries),
     )
+
+
+def _obstacles(
+    datasets: Sequence[str], records: Sequence[Record], entries: Mapping[tuple[str, str, str], Entry]
+) -> tuple[str, ...]:
+    """Why data sets with published figures have no verdict, in the order of the data sets."""
+    shown = {dataset for (_, dataset, _), entry in entries.items() if entry.published is not None}
+    found = sorted((r for r in records if r.dataset in shown), key=lambda record: datasets.index(record.dataset))
+    return tuple(dict.fromkeys(filter(None, map(_obstacle, found))))
 
 
 def _label(record: Record) -> str:
@@ -174,7 +178,11 @@ def _draft(group: Sequence[Record], measure: Measure) -> Entry | None:
     ours = summarised([_numbers(r).get(measure.name, math.nan) if r.error is None else None for r in group])
     record = group[0]
     figure = find(record.dataset, record.noise, record.method, record.variant, measure.name)
-    return judged(ours, figure, measure, comparable=not obstacle(record.protocol, record.noise, record.dataset))
+    return judged(ours, figure, measure, comparable=not _obstacle(record))
+
+
+def _obstacle(record: Record) -> str:
+    return obstacle(record.protocol, record.noise, record.dataset, record.settings)
 
 
 def _column(
