@@ -2,9 +2,9 @@
 
     python benchmarks/summary.py [--write]
 
-Reads the records in `benchmarks/results/` and prints Markdown; `--write` puts it into `docs/benchmarks.md`, between the
-lines that mark its place. A mean is over the trials of a cell, with its standard error; a cell with a failed trial has
-no mean and counts as lost. "Lower on 8 of 9" compares means at full precision.
+Reads the records in `benchmarks/results/` and prints Markdown; `--write` puts it into `docs/benchmarks.md` and
+`README.md`, between the lines that mark its place. A mean is over the trials of a cell, with its standard error; a cell
+with a failed trial has no mean and counts as lost. "Better on 8 of 9" compares means at full precision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from splitpoint.report.tables import Entry, Tally, decimals
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "benchmarks.md"
 
 OURS, OURS_CONFORMAL, PAPER, ENSEMBLE = "splitpoint_default", "splitpoint_conformal", "splitpoint", "deep_ensemble"
 SIDES = (("piece_plus", "piece_floor_plus"), ("piece_minus", "piece_floor_minus"))
@@ -58,19 +57,22 @@ def agreement(section: Section) -> Iterator[str]:
 def duels(section: Section, measure: str, rivals: Sequence[str]) -> Iterator[str]:
     """Our recipe and its rivals on every data set, and on how many ours is the better."""
     methods = (OURS, *rivals)
-    rows = []
-    for dataset in section.datasets:
-        found = [section.entries[method, dataset, measure] for method in methods]
-        digits = decimals(found)
-        rows.append([dataset, *(entry.text(digits) for entry in found)])
+    rows = [[dataset, *_cells(section, dataset, measure, methods)] for dataset in section.datasets]
     yield f"{MEASURES[measure].title} ({MEASURES[measure].preference})"
     yield ""
     yield from table(["data set", *map(names.title, methods)], rows)
-    counts = [
-        f"{_wins(section, measure, rival)} of {len(section.datasets)} against {names.title(rival)}" for rival in rivals
-    ]
-    yield f"Ours is better on {', and on '.join(counts)}."
+    yield f"Ours is better on {_counted(section, measure, rivals)}."
     yield ""
+
+
+def _cells(section: Section, dataset: str, measure: str, methods: Sequence[str]) -> list[str]:
+    found = [section.entries[method, dataset, measure] for method in methods]
+    return [entry.text(decimals(found)) for entry in found]
+
+
+def _counted(section: Section, measure: str, rivals: Sequence[str]) -> str:
+    wins = {rival: _wins(section, measure, rival) for rival in rivals}
+    return ", and on ".join(f"{count} of {len(section.datasets)} against {names.title(r)}" for r, count in wins.items())
 
 
 def _wins(section: Section, measure: str, rival: str) -> int:
@@ -164,27 +166,48 @@ def placed(page: str, name: str, lines: Sequence[str]) -> str:
     return f"{before}{begin}\n\n{chr(10).join(lines).strip()}\n\n{end}{after}"
 
 
-BLOCKS: dict[str, Callable[[Path], Iterator[str]]] = {"uci": uci}
-"""What is written about the records of every folder of the results."""
+def headline(folder: Path) -> Iterator[str]:
+    """Our recipe and its rivals under the protocol of the paper, without added noise."""
+    found = {(s.place.protocol, s.place.noise): s for s in sections(read_records(folder)) if s.place.suite == "uci"}
+    section, rivals = found["paper", "clean"], (PAPER, ENSEMBLE)
+    kinds = {"winkler": "Winkler", "spearman_total": "Spearman"}
+    head = [f"{kind}, {who}" for kind in kinds.values() for who in ("ours", "paper's recipe", "ensemble")]
+    rows = [
+        [dataset, *(cell for measure in kinds for cell in _cells(section, dataset, measure, (OURS, *rivals)))]
+        for dataset in section.datasets
+    ]
+    yield from table(["data set", *head], rows)
+    for measure, kind in kinds.items():
+        yield f"{kind} ({MEASURES[measure].preference}): ours is better on {_counted(section, measure, rivals)}."
 
 
-def blocks() -> dict[str, list[str]]:
-    """The lines of every folder of results that there is."""
-    return {name: list(write(RESULTS / name)) for name, write in BLOCKS.items() if (RESULTS / name).is_dir()}
+BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {
+    (ROOT / "docs" / "benchmarks.md", "uci"): uci,
+    (ROOT / "README.md", "uci"): headline,
+}
+"""What is written into a page about the records of a folder of results."""
+
+
+def pages() -> dict[Path, str]:
+    """Every page with its tables, from the folders of results that there are."""
+    texts: dict[Path, str] = {}
+    for (page, name), write in BLOCKS.items():
+        text = texts.get(page, page.read_text(encoding="utf-8"))
+        lines = list(write(RESULTS / name)) if (RESULTS / name).is_dir() else []
+        texts[page] = placed(text, name, lines) if lines else text
+    return texts
 
 
 def main() -> None:
-    """Print the tables, or write them into the page."""
+    """Print the tables, or write them into the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
-    options = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    for name, lines in blocks().items():
-        page = placed(page, name, lines)
-        if not options.write:
-            print("\n".join(lines))
-    if options.write:
-        PAGE.write_text(page, encoding="utf-8")
+    parser.add_argument("--write", action="store_true", help="put the tables into the documents")
+    if parser.parse_args().write:
+        for page, text in pages().items():
+            page.write_text(text, encoding="utf-8")
+    else:
+        for (_, name), write in BLOCKS.items():
+            print("\n".join(write(RESULTS / name)))
 
 
 if __name__ == "__main__":
