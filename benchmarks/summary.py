@@ -166,6 +166,15 @@ def placed(page: str, name: str, lines: Sequence[str]) -> str:
     return f"{before}{begin}\n\n{chr(10).join(lines).strip()}\n\n{end}{after}"
 
 
+def cubic(folder: Path) -> Iterator[str]:
+    """Agreement of the cubic experiment with its published table."""
+    for section in sections(read_records(folder)):
+        if section.verdicts.compared:
+            yield f"### {section.title}"
+            yield ""
+            yield from agreement(section)
+
+
 def headline(folder: Path) -> Iterator[str]:
     """Our recipe and its rivals under the protocol of the paper, without added noise."""
     found = {(s.place.protocol, s.place.noise): s for s in sections(read_records(folder)) if s.place.suite == "uci"}
@@ -183,6 +192,7 @@ def headline(folder: Path) -> Iterator[str]:
 
 BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {
     (ROOT / "docs" / "benchmarks.md", "uci"): uci,
+    (ROOT / "docs" / "benchmarks.md", "cubic"): cubic,
     (ROOT / "README.md", "uci"): headline,
 }
 """What is written into a page about the records of a folder of results."""
