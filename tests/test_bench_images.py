@@ -14,6 +14,7 @@ from splitpoint.baselines import METHODS
 from splitpoint.bench import images, suites
 from splitpoint.bench.judging import SHEETS
 from splitpoint.bench.networks import NETWORKS, cifar_resnet
+from splitpoint.bench.picture_piece import schedule_of
 from splitpoint.bench.pictures import OUTSIDE, trial_of
 from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import bench_images, bench_images_ablation
@@ -117,10 +118,10 @@ def test_what_cannot_be_run_is_said_before_anything_is(folder, tmp_path, changes
 
 
 def test_digits_are_not_mirrored_and_the_paper_trains_longer():
-    assert images.schedule_of("paper", "cifar10", "vgg16") == PAPER
-    assert not images.schedule_of("paper", "mnist", "lenet").augment
-    assert images.schedule_of("short", "cifar10", "vgg16_small") == NETWORKS["vgg16_small"].schedule
-    assert images.schedule_of("short", "mnist", "lenet", 2).epochs == 2
+    assert schedule_of("paper", "cifar10", "vgg16") == PAPER
+    assert not schedule_of("paper", "mnist", "lenet").augment
+    assert schedule_of("short", "cifar10", "vgg16_small") == NETWORKS["vgg16_small"].schedule
+    assert schedule_of("short", "mnist", "lenet", 2).epochs == 2
 
 
 def test_heads_of_the_paper_are_trained_as_it_states_under_its_protocol():

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from splitpoint.bench.images import (
-    PicturePiece,
     Subject,
     attack_unit,
     base_network,
@@ -29,6 +28,7 @@ from splitpoint.bench.images import (
     uncalibrated,
 )
 from splitpoint.bench.networks import NETWORKS, factory
+from splitpoint.bench.picture_piece import PicturePiece
 from splitpoint.bench.pictures import CALIBRATION_SHARE, Trial, batches
 from splitpoint.bench.piece import Done, left_of, sheltered
 from splitpoint.bench.record import Cell, Record

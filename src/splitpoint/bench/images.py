@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
@@ -16,11 +15,12 @@ from splitpoint.baselines import METHODS
 from splitpoint.baselines.trained import NetworkPredictor
 from splitpoint.bench.judging import Views, measured, sheet, under_attack
 from splitpoint.bench.networks import NETWORKS, Normalise, factory
+from splitpoint.bench.picture_piece import PicturePiece
 from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, batches, trial_of
-from splitpoint.bench.piece import Done, Piece, left_of, sheltered
+from splitpoint.bench.piece import Done, left_of, sheltered
 from splitpoint.bench.record import Record
 from splitpoint.bench.rows import Recorded, Recorder, whole_row
-from splitpoint.bench.training import PAPER, Schedule, Training, cross_entropy
+from splitpoint.bench.training import Training, cross_entropy
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.datasets.images import ImageSet
 from splitpoint.predictor import Predictor
@@ -52,9 +52,6 @@ NETWORKS_OF = {"post_hoc": 1, "deep_ensemble": 5, "evidential_classification": 1
 DRAWN_TRIAL, DRAWN_METHOD = 0, "splitpoint_default_calibrated"
 """Trial that pages draw, and the method whose most and least certain pictures they show."""
 
-UNMIRRORED = ("mnist", "svhn", "notmnist")
-"""Data sets of digits and letters, which are not mirrored."""
-
 SHORT_HEAD_EPOCHS = 60
 """Of heads with the paper's recipe, which has 300, where networks have a short schedule too."""
 
@@ -68,46 +65,6 @@ MOST_ROWS = 100_000
 """Training pictures whose rows are read by post-hoc methods, which hold them in memory."""
 
 THRESHOLD_QUANTILE = 0.95
-
-
-@dataclass(frozen=True, kw_only=True)
-class PicturePiece(Piece):
-    """Some methods of one family on one trial; `dataset` names data set and network, as in ``mnist/lenet``.
-
-    Attributes:
-        outside: names of the sets out of distribution.
-        cache: folder of checkpoints and recorded rows.
-    """
-
-    outside: tuple[str, ...]
-    cache: Path
-
-    @property
-    def pictures(self) -> str:
-        """Name of the data set."""
-        return self.dataset.partition("/")[0]
-
-    @property
-    def network(self) -> str:
-        """Name of the network."""
-        return self.dataset.partition("/")[2]
-
-    @property
-    def schedule(self) -> Schedule:
-        """How networks are trained."""
-        return schedule_of(self.protocol, self.pictures, self.network, self.epochs)
-
-    def trial(self, share: float | None = None) -> Trial:
-        """The pictures; `share` of the training pictures serve calibration, a tenth by default."""
-        trained = NETWORKS[self.network].trained
-        given = {} if share is None else {"share": share}
-        return trial_of(self.pictures, self.outside, self.trials[0], seed=self.seed, trained=trained, **given)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the records tell of networks and pictures."""
-        outside = {"outside": " + ".join(self.outside)}
-        return outside if NETWORKS[self.network].trained else asdict(self.schedule) | outside
 
 
 @final
@@ -128,15 +85,6 @@ class Outcome(NamedTuple):
 
     records: list[Record]
     sheet: dict[str, Any] | None = None
-
-
-def schedule_of(protocol: str, pictures: str, network: str, epochs: int | None = None) -> Schedule:
-    """How a network is trained: as the paper states, or shorter; digits and letters are never mirrored."""
-    own = NETWORKS[network].schedule
-    chosen = PAPER if protocol == "paper" or own is None else own
-    if pictures in UNMIRRORED:
-        chosen = replace(chosen, augment=False)
-    return chosen if epochs is None else replace(chosen, epochs=epochs)
 
 
 def run(unit: Unit) -> Iterator[Outcome]:

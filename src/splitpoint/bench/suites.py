@@ -11,6 +11,7 @@ from splitpoint.bench import ablation, cubic, image_ablation, images, uci
 from splitpoint.bench.curves import KeyedLines, curve_file
 from splitpoint.bench.judging import SHEETS
 from splitpoint.bench.networks import NETWORKS
+from splitpoint.bench.picture_piece import schedule_of
 from splitpoint.bench.pictures import OUTSIDE
 from splitpoint.bench.protocols import NOISES, Protocol, protocol_of
 from splitpoint.bench.record import RECORDS, Journal, Record
@@ -186,7 +187,7 @@ def _pictures(
             images.check(dataset, network, others)
             known: dict[str, Any] = {"outside": " + ".join(others)}
             if not NETWORKS[network].trained:
-                known |= {"epochs": images.schedule_of(protocol, dataset, network, epochs).epochs}
+                known |= {"epochs": schedule_of(protocol, dataset, network, epochs).epochs}
             place = f"{dataset}/{network}"
             _check_settings(folder, suite, protocol, {place: known})
             empty = {"noise": "clean", "family": "", "methods": (), "trials": ()}
