@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import splitpoint as sp
+from problems import CLOSE, EXACT, assert_same, tensors
 
 ROWS = 160
 
@@ -67,21 +68,6 @@ def fitted(case, **arguments):
     method, model, data = made(case)
     return method.fit(model, data, progress=False, **arguments), model, data
 
-
-def tensors(prediction):
-    values = {f.name: getattr(prediction, f.name) for f in fields(prediction)}
-    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-
-
-def assert_same(one, other, **tolerance):
-    one, other = tensors(one), tensors(other)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
-
-
-EXACT = {"rtol": 0, "atol": 0}
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 # Settings
 

@@ -216,10 +216,15 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_real_sets_have_their_size_and_all_their_classes(name):
+def need(name):
+    """Skip a test of real pictures that are not on this machine."""
     if locate(*images.IMAGE_SETS[name].readers) is None:
         pytest.skip(f"SPLITPOINT_DATA names no folder with {name}")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_sets_have_their_size_and_all_their_classes(name):
+    need(name)
     shape, train, test = REAL[name]
     for part, count in (("train", train), ("test", test)):
         found = images.load(name, part)
@@ -230,8 +235,7 @@ def test_real_sets_have_their_size_and_all_their_classes(name):
 
 @pytest.mark.parametrize("name", ["notmnist", "tiny_imagenet"])
 def test_real_pictures_of_other_sets_fit_a_network_of_cifar(name):
-    if locate(*images.IMAGE_SETS[name].readers) is None:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {name}")
+    need(name)
     union = images.ood_union([name], (3, 32, 32), 100, seed=0)
     x, _ = next(iter(images.Batches(union)))
     assert x.shape == (100, 3, 32, 32)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from splitpoint.bench.families import EFFORT, Fitted, Setup, base_networks, consistent
-from splitpoint.bench.piece import Done, Piece, left_of, sheltered
+from splitpoint.bench.piece import Done, Piece, left_of, sheltered, single_trials
 from splitpoint.bench.protocols import Rows, Trial
 from splitpoint.bench.record import Cell, Record
 from splitpoint.bench.uci import ROWS, budget_of, judged, setup_of, trials_of
@@ -219,5 +219,5 @@ def units(
         for dataset in datasets
         for unit in left_of(Unit("paper", "clean", dataset, "", (), (), seed, epochs), FAMILIES, names, trials, done)
     ]
-    joint = [replace(unit, trials=(trial,)) for unit in found if unit.family == "joint" for trial in unit.trials]
+    joint = single_trials([unit for unit in found if unit.family == "joint"])
     return [unit for unit in found if unit.family != "joint"] + joint

@@ -30,7 +30,7 @@ from splitpoint.bench.images import (
 from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.picture_piece import PicturePiece
 from splitpoint.bench.pictures import CALIBRATION_SHARE, Trial, batches
-from splitpoint.bench.piece import Done, left_of, sheltered
+from splitpoint.bench.piece import Done, left_of, sheltered, single_trials
 from splitpoint.bench.record import Cell, Record
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.surgery import build
@@ -216,4 +216,4 @@ def units(wholes: Sequence[Unit], ablations: Sequence[str], trials: int, done: D
     for whole in wholes:
         fits = [key for key in wanted if not (NETWORKS[whole.network].trained and VARIANTS[key].trains)]
         found += left_of(whole, FAMILIES, fits, trials, done)
-    return [replace(unit, trials=(trial,)) for unit in found for trial in unit.trials]
+    return single_trials(found)

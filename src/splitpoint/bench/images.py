@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
@@ -17,7 +17,7 @@ from splitpoint.bench.judging import Views, measured, sheet, under_attack
 from splitpoint.bench.networks import NETWORKS, Normalise, factory
 from splitpoint.bench.picture_piece import PicturePiece
 from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, batches, trial_of
-from splitpoint.bench.piece import Done, left_of, sheltered
+from splitpoint.bench.piece import Done, left_of, sheltered, single_trials
 from splitpoint.bench.record import Record
 from splitpoint.bench.rows import Recorded, Recorder, whole_row
 from splitpoint.bench.training import Training, cross_entropy
@@ -347,4 +347,4 @@ def units(wholes: Sequence[Unit], methods: Sequence[str], trials: int, done: Don
         trained = NETWORKS[whole.network].trained
         families = {"post_hoc": FAMILIES["post_hoc"]} if trained else FAMILIES
         found += left_of(whole, families, methods, trials, done)
-    return [replace(unit, trials=(trial,)) for unit in found for trial in unit.trials]
+    return single_trials(found)

@@ -94,6 +94,11 @@ def sheltered(piece: P, run: Callable[[P], Iterator[T]], failure: Callable[[Reco
             yield from sheltered(part, run, failure)
 
 
+def single_trials(pieces: Sequence[P]) -> list[P]:
+    """The same work with one trial in every piece, where trials are not trained as a stack."""
+    return [replace(piece, trials=(trial,)) for piece in pieces for trial in piece.trials]
+
+
 def left_of(
     whole: P, families: Mapping[str, Sequence[str]], methods: Sequence[str], trials: int, done: Done
 ) -> list[P]:
