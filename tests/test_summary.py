@@ -59,3 +59,40 @@ def test_chance_of_perfect_bounds_is_that_of_the_normal_law(summary):
     # a hundred trials: the mean has deviation 0.0756, so that 1.2 lies 2.65 deviations above 1, and 5.3 below 2
     assert summary.chance(1.2, 100, 1.0) == pytest.approx(0.996**2, abs=0.005)
     assert summary.chance(1.2, 100, 2.0) == pytest.approx(0.0, abs=1e-6)
+
+
+RIVALS = {"auroc_error_entropy": 0.90, "auroc_adv_entropy": 0.60, "auroc_ood_entropy": 0.80}
+OURS = {"ece": (0.02, 0.04), "auroc_error": (0.91, 0.895), "auroc_adv": (0.5, 0.6), "auroc_ood": (0.81, 0.79)}
+
+
+def of_images(cell, failed=()):
+    softmax = {"ece": 0.05, "accuracy": 0.9, "auroc_ood": 0.8} | RIVALS
+    temperature = {"ece": 0.03}
+    for place, dataset in enumerate(("mnist/lenet", "cifar10/vgg16")):
+        ours = {"accuracy": 0.9025 - 0.002 * place} | {name: values[place] for name, values in OURS.items()}
+        parts = {"softmax": softmax, "energy": softmax, "ddu": softmax, "temperature_scaling": temperature}
+        parts |= {"splitpoint_default_calibrated": ours, "splitpoint_layers": ours}
+        for method, values in parts.items():
+            errors = failed if (method, place) == ("splitpoint_default_calibrated", 1) else ()
+            metrics = {name: [value, value] for name, value in values.items()}
+            yield from cell(dataset, method, metrics, suite="images", protocol="short", errors=errors)
+
+
+def test_images_count_where_ours_is_ahead_of_temperature_and_entropy(summary, cell):
+    (section,) = sections(list(of_images(cell)))
+    lines = list(summary.beside_softmax(section))
+    assert "| MNIST, LeNet | 0.0500 ± 0.0000 | 0.0300 ± 0.0000 | 0.0200 ± 0.0000 |" in lines
+    assert lines[-6:-1] == [
+        "- ECE: below that of temperature scaling on 1 of 2.",
+        "- Accuracy: within 0.2 points of the network's on 1 of 2 (+0.25, +0.05).",
+        "- Errors: ahead of entropy on 1 of 2, at most 0.01 behind on 2 of 2.",
+        "- Adversarial: ahead of entropy on 0 of 2.",
+        "- Out of distribution: ahead of entropy on 1 of 2.",
+    ]
+
+
+def test_images_with_a_failed_trial_are_ahead_of_nothing(summary, cell):
+    (section,) = sections(list(of_images(cell, failed=(1,))))
+    assert list(summary.beside_softmax(section))[-4] == (
+        "- Errors: ahead of entropy on 1 of 2, at most 0.01 behind on 1 of 2."
+    )
