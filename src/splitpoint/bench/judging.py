@@ -86,6 +86,7 @@ def measured(views: Views) -> dict[str, float]:
     found = {
         "accuracy": metrics.accuracy(test, labels),
         "ece": metrics.ece(test, labels),
+        "ece_floor": metrics.ece_floor(test, labels),
         "nll": metrics.nll(test, labels),
         "brier": metrics.brier(test, labels),
         "flagged_test": float((test.epistemic > views.threshold).double().mean()),

@@ -1,6 +1,6 @@
 """How good a prediction was: functions of (prediction, target), or of two sets of scores for detection."""
 
-from splitpoint.metrics.calibration import Reliability, adaptive_ece, classwise_ece, ece, reliability
+from splitpoint.metrics.calibration import Reliability, adaptive_ece, classwise_ece, ece, ece_floor, reliability
 from splitpoint.metrics.detection import aupr, auroc, fpr95
 from splitpoint.metrics.distributions import crps
 from splitpoint.metrics.intervals import (
@@ -44,6 +44,7 @@ __all__ = [
     "crps",
     "eaurc",
     "ece",
+    "ece_floor",
     "fpr95",
     "mae",
     "mpiw",

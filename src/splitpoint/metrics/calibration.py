@@ -55,6 +55,24 @@ def ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int 
     return _mean_gap(gap, _equal_width(confidence, bins), bins)
 
 
+def ece_floor(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
+    """What `ece` chance alone leaves these probabilities if they are right, on as many rows.
+
+    The top class is then right with probability `c` in every row, and the number of right rows of a bin has variance
+    ``v = sum c (1 - c)``, so that it is off by about ``min(sqrt(2 v / pi), 2 v)``: the mean size of a normal number,
+    or of a rare event. Labels only say which rows count.
+
+    >>> probs = torch.tensor([[0.8, 0.2]]).repeat(10_000, 1)  # off by sqrt(0.16 / 10,000) times sqrt(2 / pi)
+    >>> round(ece_floor(probs, torch.zeros(10_000)), 4)
+    0.0032
+    """
+    probs, _ = labelled_rows(prediction, label)
+    confidence = probs.max(1).values
+    index, variance = _equal_width(confidence, bins), confidence * (1 - confidence)
+    of_bins = variance.new_zeros(bins).index_add_(0, index, variance)
+    return float(torch.minimum((2 / torch.pi * of_bins).sqrt(), 2 * of_bins).sum() / len(confidence))
+
+
 def adaptive_ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
     """Calibration error of the top class as in `ece`, but over bins of equally many rows.
 

@@ -99,6 +99,7 @@ _ALL = (
         "Share of test pictures with more epistemic score than 95% of the calibration pictures; 0.05 is expected.",
     ),
     Measure("flagged_ood", "Flagged, out of distribution", "none", "The same of pictures out of distribution."),
+    Measure("ece_floor", "ECE floor", "none", "What chance alone would leave these probabilities if they were right."),
     Measure("piece_floor", "PIECE floor", "none", "Coverage error that chance alone leaves perfect bounds."),
     Measure("piece_floor_plus", "PIECE+ floor", "none", "The same of the upper side."),
     Measure("piece_floor_minus", "PIECE- floor", "none", "The same of the lower side."),
