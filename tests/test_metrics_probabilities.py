@@ -13,7 +13,7 @@ from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.prediction import ClassificationPrediction
 
 quick = settings(max_examples=30, deadline=None)
-PROBABILITIES = ["accuracy", "adaptive_ece", "brier", "classwise_ece", "ece", "nll"]
+PROBABILITIES = ["accuracy", "adaptive_ece", "brier", "classwise_ece", "ece", "ece_floor", "nll"]
 every_metric = pytest.mark.parametrize("name", PROBABILITIES)
 
 
@@ -188,7 +188,22 @@ def test_ece_is_the_mean_gap_of_the_reliability_diagram():
     assert metrics.ece(probs, label) == pytest.approx(float((gap * found.count).sum() / 300))
 
 
-@pytest.mark.parametrize("name", ["ece", "adaptive_ece", "classwise_ece", "reliability"])
+@pytest.mark.parametrize("sharpness", [1, 4])
+def test_ece_floor_is_what_labels_drawn_from_the_probabilities_come_to(sharpness):
+    probs, _ = drawn(2000, 4)
+    probs = (probs**sharpness) / (probs**sharpness).sum(1, keepdim=True)
+    generator = torch.Generator().manual_seed(1)
+    found = [metrics.ece(probs, torch.multinomial(probs, 1, generator=generator)) for _ in range(400)]
+    assert metrics.ece_floor(probs, torch.zeros(2000)) == pytest.approx(np.mean(found), rel=0.05)
+
+
+def test_ece_floor_of_rare_errors_is_that_of_a_poisson_law():
+    probs = torch.tensor([[0.999, 0.001]], dtype=torch.float64).repeat(100, 1)
+    expected = 2 * 0.1 * math.exp(-0.1) / 100  # mean deviation of a Poisson law of mean 0.1
+    assert metrics.ece_floor(probs, torch.zeros(100)) == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["ece", "ece_floor", "adaptive_ece", "classwise_ece", "reliability"])
 def test_no_bins_are_refused(name):
     with pytest.raises(SettingsError, match="bins >= 1, but got 0"):
         getattr(metrics, name)(*drawn(4, 3), bins=0)
