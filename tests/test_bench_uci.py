@@ -48,9 +48,10 @@ def none_done(_cell, _seed):
     return set()
 
 
-def unit(*methods, family=None, trials=(0, 1), **parts):
-    family = family or next(name for name, members in uci.FAMILIES.items() if methods[0] in members)
-    return uci.Unit("paper", "clean", "yacht", family, methods, trials, epochs=2, **parts)
+def bundle(*methods, trials=(0, 1), noises=("clean",)):
+    family = next(name for name, members in uci.FAMILIES.items() if methods[0] in members)
+    units = [uci.Unit("paper", noise, "yacht", family, methods, trials, epochs=2) for noise in noises]
+    return uci.Bundle(tuple(units))
 
 
 def by_trial(records):
@@ -113,7 +114,7 @@ def test_a_method_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
         raise ValueError("it broke")
 
     monkeypatch.setattr(METHODS["laplace"], "fit_many", broken)
-    work = [unit("laplace", "splitpoint"), unit("gaussian")]
+    work = [bundle("laplace", "splitpoint"), bundle("gaussian")]
     assert run_all(work, uci.run, tmp_path, jobs=1, progress=False) == 2
     found = by_trial(Journal(tmp_path).read())
     assert {key: one.error for key, one in found.items()} == {
@@ -134,7 +135,7 @@ def test_a_trial_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
         return fit_many(self, models, data, seeds=seeds, **rest)
 
     monkeypatch.setattr(METHODS["gaussian"], "fit_many", broken_for_one)
-    run_all([unit("gaussian", trials=(0, 1, 2))], uci.run, tmp_path, jobs=1, progress=False)
+    run_all([bundle("gaussian", trials=(0, 1, 2))], uci.run, tmp_path, jobs=1, progress=False)
     found = by_trial(Journal(tmp_path).read())
     assert [found["gaussian", trial].error for trial in range(3)] == [None, "ValueError: trial 1 broke", None]
 
@@ -155,15 +156,15 @@ def test_trials_that_failed_are_told_and_not_tried_again(monkeypatch, tmp_path):
 def test_nothing_is_left_of_what_is_done(everything):
     folder = everything[0]
     arguments = ("paper", ["clean"], ["yacht"], uci.UCI_METHODS)
-    assert uci.units(*arguments, 2, 0, 2, done_in(folder)) == []
-    assert len(uci.units(*arguments, 2, 1, 2, done_in(folder))) == len(uci.FAMILIES)  # another seed
+    assert uci.bundles(*arguments, 2, 0, 2, done_in(folder)) == []
+    assert len(uci.bundles(*arguments, 2, 1, 2, done_in(folder))) == len(uci.FAMILIES)  # another seed
 
 
 def test_more_trials_are_the_missing_ones_only(tmp_path):
     bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
     first = Journal(tmp_path).read()
-    (work,) = uci.units("paper", ["clean"], ["yacht"], ["gaussian"], 3, 0, 2, done_in(tmp_path))
-    assert work.trials == (1, 2)
+    (work,) = uci.bundles("paper", ["clean"], ["yacht"], ["gaussian"], 3, 0, 2, done_in(tmp_path))
+    assert [one.trials for one in work.units] == [(1, 2)]
     bench_uci(tmp_path, trials=3, methods=["gaussian"], **SETTINGS)
     found = Journal(tmp_path).read()
     assert found[:1] == first
@@ -175,21 +176,65 @@ def test_methods_of_a_family_with_the_same_trials_left_are_one_unit():
         return {0} if cell.method == "splitpoint" else set()
 
     methods = ["laplace", "splitpoint", "splitpoint_calibrated", "gaussian"]
-    found = uci.units("paper", ["clean"], ["yacht"], methods, 2, 0, None, done)
-    assert [(one.methods, one.trials) for one in found] == [
+    found = uci.bundles("paper", ["clean"], ["yacht"], methods, 2, 0, None, done)
+    assert [(one.methods, one.trials) for work in found for one in work.units] == [
         (("gaussian",), (0, 1)), (("laplace", "splitpoint_calibrated"), (0, 1)), (("splitpoint",), (1,)),
     ]  # fmt: skip
 
 
 def test_all_sets_noises_and_families_are_asked_for():
-    found = uci.units("paper", ["clean", "trimodal"], ["yacht", "boston"], uci.UCI_METHODS, 20, 0, None, none_done)
-    assert len(found) == 2 * 2 * len(uci.FAMILIES)
-    assert {one.label for one in found} >= {"yacht gaussian", "boston post_hoc trimodal"}
-    assert all(one.cost > 0 for one in found)
+    found = uci.bundles("paper", ["clean", "trimodal"], ["yacht", "boston"], uci.UCI_METHODS, 20, 0, None, none_done)
+    assert len(found) == 2 * len(uci.FAMILIES)
+    assert {one.label for one in found} >= {"yacht gaussian, yacht gaussian trimodal"}
+    assert all(len(one.units) == 2 and one.cost == 2 * one.units[0].cost > 0 for one in found)
+
+
+def test_trials_of_unequal_size_are_not_bundled():
+    found = uci.bundles("authors", ["clean", "log_normal", "trimodal"], ["yacht"], ["gaussian"], 2, 0, None, none_done)
+    assert [[one.noise for one in work.units] for work in found] == [["clean"], ["log_normal", "trimodal"]]
+
+
+# Several laws of noise in one stack
+
+
+def test_laws_of_noise_in_one_stack_learn_what_they_would_alone(tmp_path):
+    noises = ("log_normal", "trimodal")
+    methods = ["gaussian", "laplace", "splitpoint", "splitpoint_default"]
+    bench_uci(tmp_path / "together", noises=noises, trials=2, methods=methods, **SETTINGS)
+    for noise in noises:
+        bench_uci(tmp_path / "alone", noises=[noise], trials=2, methods=methods, **SETTINGS)
+    together, alone = (
+        {(one.cell, one.trial): one for one in Journal(tmp_path / name).read()} for name in ("together", "alone")
+    )
+    assert together.keys() == alone.keys()
+    for key, one in together.items():
+        for name in ("rmse", "winkler", "mpiw"):  # rank correlations of few rows turn on the last digits
+            assert one.metrics[name] == pytest.approx(alone[key].metrics[name], rel=1e-3), key
+        assert one.stack == (0, 1)
+
+
+def test_one_law_of_noise_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
+    trial = Protocol.trial
+
+    def broken(self, table, noise, number):
+        if noise == "trimodal":
+            raise ValueError("no such noise")
+        return trial(self, table, noise, number)
+
+    monkeypatch.setattr(Protocol, "trial", broken)
+    run_all([bundle("gaussian", noises=("clean", "trimodal"))], uci.run, tmp_path, jobs=1, progress=False)
+    found = {(one.noise, one.trial): one.error for one in Journal(tmp_path).read()}
+    assert found == {
+        ("clean", 0): None,
+        ("clean", 1): None,
+        ("trimodal", 0): "ValueError: no such noise",
+        ("trimodal", 1): "ValueError: no such noise",
+    }
 
 
 def test_larger_sets_cost_more():
-    assert dataclasses.replace(unit("gaussian"), dataset="protein").cost > unit("gaussian").cost
+    (small,) = bundle("gaussian").units
+    assert dataclasses.replace(small, dataset="protein").cost > small.cost
 
 
 # Wrong requests, before anything is trained

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -65,6 +66,13 @@ class Fitted:
     predictors: Sequence[Predictor[Any]]
     settings: dict[str, Any]
     seconds: float
+
+    def parts(self, sizes: Iterable[int]) -> Iterator[Fitted]:
+        """The predictors in runs of the given sizes, each with its share of the time."""
+        rest = iter(self.predictors)
+        for size in sizes:
+            share = self.seconds * size / len(self.predictors)
+            yield replace(self, predictors=list(islice(rest, size)), seconds=share)
 
     def predict(self, place: int, inputs: Tensor) -> tuple[RegressionPrediction, dict[str, float]]:
         """The prediction of one trial's predictor, and what it cost to fit and to predict."""

@@ -93,6 +93,10 @@ class Protocol:
         """The data set with the target of this protocol."""
         return load(dataset, self.targets.get(dataset))
 
+    def copies(self, noise: str) -> int:
+        """How many times a trial holds every row of the data set."""
+        return 3 if self.leaks and noise != "clean" else 1
+
     def trial(self, table: Tabular, noise: str, trial: int) -> Trial:
         """Rows of one trial; they depend on the protocol, the set, the noise and the trial's number only."""
         if noise not in NOISES:

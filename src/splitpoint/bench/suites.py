@@ -43,7 +43,7 @@ def bench_uci(
     for dataset in datasets:
         chosen.table(dataset)
     _check_settings(folder, "uci", protocol, _epochs(chosen, datasets, epochs))
-    work = uci.units(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
+    work = uci.bundles(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
     failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
     return _summary(folder, len(work), failed)
 
