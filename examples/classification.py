@@ -1,6 +1,8 @@
 """Calibrated probabilities and an alarm for foreign inputs, on scikit-learn's digits.
 
 python examples/classification.py
+
+Needs scikit-learn (`pip install '.[demo]'`); writes digits.safetensors into the working folder.
 """
 
 import torch

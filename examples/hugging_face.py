@@ -1,6 +1,8 @@
 """A transformers model for sequence classification: dict batches with labels, no download.
 
 python examples/hugging_face.py
+
+Needs transformers.
 """
 
 import torch

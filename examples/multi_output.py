@@ -4,6 +4,8 @@ The network fits one output much better on its training rows than on new ones. H
 cannot know that, so the intervals are made conformal with held-out rows.
 
 python examples/multi_output.py
+
+Needs scikit-learn (`pip install '.[demo]'`).
 """
 
 import torch

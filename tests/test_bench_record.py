@@ -191,10 +191,14 @@ def test_a_missing_folder_has_no_records(tmp_path):
     assert Journal(tmp_path / "nowhere").read() == []
 
 
-@pytest.mark.parametrize("content", [None, "", "torn"])
-def test_a_folder_without_results_says_what_to_run(tmp_path, content):
-    if content is not None:
-        (tmp_path / RECORDS).write_text(content)
+@pytest.mark.parametrize("content", ["", "torn"])
+def test_a_file_without_records_is_not_called_missing(tmp_path, content):
+    (tmp_path / RECORDS).write_text(content)
+    with pytest.raises(DataError, match=r"records.jsonl, but none of its lines holds one; restore the file, or delete"):
+        read_records(tmp_path)
+
+
+def test_a_folder_without_results_says_what_to_run(tmp_path):
     with pytest.raises(
         DataError, match=r"^Expected results in .*, but found no records.jsonl there; run `splitpoint bench`"
     ):

@@ -12,6 +12,9 @@ from torch import nn
 import splitpoint as sp
 from splitpoint import cli
 from splitpoint.baselines import METHODS
+from splitpoint.bench.cubic import CUBIC_METHODS
+from splitpoint.bench.images import IMAGE_METHODS
+from splitpoint.bench.uci import UCI_METHODS
 from splitpoint.errors import DataError
 
 COMMANDS = ("demo", "layers", "methods", "bench", "data", "report")
@@ -46,6 +49,13 @@ class Pair(nn.Module):
         self.fc = nn.Linear(4, 1)
     def forward(self, x):
         return self.fc(x), x
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.fc = nn.Embedding(9, 4), nn.Linear(4, 1)
+    def forward(self, ids):
+        return self.fc(self.table(ids).mean(1))
 """
 
 
@@ -116,6 +126,23 @@ def test_wrong_usage_is_no_success(argv, capsys):
     assert "usage: splitpoint" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("suite", "ids"), {"uci": UCI_METHODS, "cubic": CUBIC_METHODS, "images": IMAGE_METHODS}.items()
+)
+def test_the_help_of_an_experiment_lists_its_methods(suite, ids, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", suite, "--help"])
+    said = " ".join(capsys.readouterr().out.replace("-\n", "-").split()).split("--methods")[-1].split("--trials")[0]
+    assert set(ids) <= set(said.replace(",", " ").split())
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"splitpoint {sp.__version__}\n"
+
+
 def test_the_commands_tested_here_are_all_there_are(capsys):
     with pytest.raises(SystemExit):
         cli.main(["astrology"])
@@ -163,6 +190,13 @@ def test_layers_lists_a_model_with_several_outputs(models, capsys):
     assert "output_key=" in out
 
 
+def test_layers_feeds_whole_numbers_where_told(models, capsys):
+    assert_one_line_error(run(capsys, "layers", f"{models}:Words", "2,4"), "it said")
+    code, out, _ = run(capsys, "layers", f"{models}:Words", "2,4", "--ids")
+    assert code == 0
+    assert "layer=None reads" in out
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "parts"),
     [
@@ -177,7 +211,8 @@ def test_layers_lists_a_model_with_several_outputs(models, capsys):
         ("{}:needs_more", "2,4", ("needs_more",)),
         ("{}:net", "2,x", ("a shape such as 2,3,224,224, but got '2,x'",)),
         ("{}:net", "", ("a shape such as 2,3,224,224",)),
-        ("{}:net", "2,-4", ("shape (2, -4)",)),
+        ("{}:net", "2,-4", ("a shape such as 2,3,224,224, but got '2,-4'",)),
+        ("{}:net", "0,4", ("a shape such as 2,3,224,224, but got '0,4'",)),
         ("{}:net", "2,5", ("takes a batch of shape (2, 5), but it said",)),
         ("{}:Two", "2,4", ("batch of shape (2, 4)", "argument")),
     ],
@@ -247,7 +282,7 @@ def test_a_missing_package_of_the_demo_is_named_with_the_cure(capsys, monkeypatc
         return original(name, *rest)
 
     monkeypatch.setattr(cli.importlib, "import_module", missing)
-    assert_one_line_error(run(capsys, "demo"), "matplotlib is missing", "pip install 'splitpoint[demo]'")
+    assert_one_line_error(run(capsys, "demo"), "matplotlib is missing", "pip install '.[demo]' in a checkout")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
@@ -299,7 +334,7 @@ def test_data_list_shows_what_is_where(data, capsys):
     assert "boston         506 x 13               -        missing" in out
 
 
-def test_data_check_fails_on_damage_alone(data, capsys):
+def test_data_check_fails_on_damage_and_on_missing_sets_that_are_named(data, capsys):
     code, out, err = run(capsys, "data", "check")
     assert code == 1
     assert "DAMAGED" in out
@@ -307,8 +342,9 @@ def test_data_check_fails_on_damage_alone(data, capsys):
     assert err.startswith("splitpoint: Expected ")
     assert "get it again with: splitpoint data download yacht" in err
     code, out, err = run(capsys, "data", "check", "boston")
-    assert (code, err) == (0, "")
+    assert code == 1
     assert "missing" in out
+    assert err == "splitpoint: Expected boston, but it is missing; run: splitpoint data download boston.\n"
 
 
 def test_data_check_and_download_know_the_names(data, capsys):

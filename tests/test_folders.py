@@ -19,6 +19,9 @@ def test_a_missing_set_says_where_it_was_looked_for(tmp_path, monkeypatch):
         DataError, match=rf"Expected to find a/b.npz, but {VARIABLE} names .*{tmp_path.name}; set it to"
     ):
         find("a/b.npz")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"nowhere \(no such folder\); set it to"):
+        find("a/b.npz")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(DataError, match="names no folder"):
         find("a/b.npz")

@@ -214,5 +214,5 @@ def test_svhn_files_that_are_none_are_refused(tmp_path):
 
 def test_svhn_without_scipy_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(SettingsError, match=r"Expected the package scipy, .*: pip install 'splitpoint\[images\]'"):
+    with pytest.raises(SettingsError, match=r"Expected the package scipy, .*: pip install '.\[images\]' in a checkout"):
         image_formats.svhn_mat("svhn", tmp_path, "test")

@@ -10,10 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from splitpoint import __version__
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+TABULAR = (
+    "mc_dropout, deep_ensemble, evidential_regression, evidential_quantile, sqr_oc, gaussian, laplace, conformal, "
+    "splitpoint and splitpoint_calibrated (the paper's recipe), splitpoint_default and splitpoint_conformal (ours) "
+    "(default: all)"
+)
+PICTORIAL = (
+    "softmax, energy, temperature_scaling, oc, ddu, laplace, deep_ensemble, evidential_classification, splitpoint and "
+    "splitpoint_calibrated (the paper's recipe), splitpoint_default, splitpoint_default_calibrated and "
+    "splitpoint_layers (ours) (default: all)"
+)
+"""Methods of the experiments, as help: importing them would take seconds."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="splitpoint", description="Post-hoc split-point uncertainty for trained PyTorch models."
     )
+    parser.add_argument("--version", action="version", version=f"splitpoint {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page"))
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
@@ -57,7 +72,7 @@ def _demo(options: argparse.Namespace) -> str:
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"Expected the packages of the demonstration, but {error.name} is missing; "
-            "install them with: pip install 'splitpoint[demo]'"
+            "install them with: pip install '.[demo]' in a checkout"
         ) from error
     return str(demo.run(options.out, seed=options.seed, progress=not options.quiet))
 
@@ -65,6 +80,7 @@ def _demo(options: argparse.Namespace) -> str:
 def _add_layers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="where a model or a function that builds one is, such as package.module:build")
     parser.add_argument("shape", help="shape of one input batch, such as 2,3,224,224")
+    parser.add_argument("--ids", action="store_true", help="the input is whole numbers, such as token ids")
     parser.set_defaults(run=_layers)
 
 
@@ -74,12 +90,12 @@ def _layers(options: argparse.Namespace) -> str:
     from splitpoint.inspection import layers
 
     model = _imported(options.model)
+    sizes = options.shape.split(",")
+    if not all(size.strip().isdecimal() and int(size) for size in sizes):
+        raise SettingsError(f"Expected a shape such as 2,3,224,224, but got {options.shape!r}.")
+    shape = tuple(map(int, sizes))
     try:
-        shape = tuple(int(size) for size in options.shape.split(","))
-    except ValueError as error:
-        raise SettingsError(f"Expected a shape such as 2,3,224,224, but got {options.shape!r}.") from error
-    try:
-        return str(layers(model, torch.zeros(shape)))
+        return str(layers(model, torch.zeros(shape, dtype=torch.long if options.ids else torch.float32)))
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
@@ -91,12 +107,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     uci.add_argument("--protocol", default="paper", help="paper (default) or authors: how the experiment is set up")
     uci.add_argument("--noise", nargs="+", default=["clean"], help="clean (default), log_normal, trimodal")
     uci.add_argument("--datasets", nargs="+", help="names of sets (default: all nine)")
-    uci.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    uci.add_argument("--methods", nargs="+", help=TABULAR)
     _add_run(uci, Path("out/uci"), trials=20)
     uci.set_defaults(run=_bench_uci)
     cubic = suites.add_parser("cubic", help="a cubic with three kinds of noise, all methods, and curves to draw")
     cubic.add_argument("--noise", nargs="+", help="log_normal, trimodal, gaussian (default: all three)")
-    cubic.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    cubic.add_argument("--methods", nargs="+", help=TABULAR)
     _add_run(cubic, Path("out/cubic"), trials=3)
     cubic.set_defaults(run=_bench_cubic)
     ablation = suites.add_parser("uci-ablation", help="what every choice of the method is worth, on UCI sets")
@@ -111,7 +127,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
     images = suites.add_parser("images", help="image classifiers: calibration, errors, attacks, out of distribution")
     _add_pictures(images, ["mnist", "fashion_mnist"])
-    images.add_argument("--methods", nargs="+", help="ids of methods (default: all)")
+    images.add_argument("--methods", nargs="+", help=PICTORIAL)
     _add_run(images, Path("out/images"), trials=5)
     images.set_defaults(run=_bench_images)
     variants = suites.add_parser("images-ablation", help="what every choice of the method is worth, on pictures")
@@ -213,8 +229,10 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="name, size and place of every data set")
     listing.set_defaults(run=_data_list)
-    check = actions.add_parser("check", help="compare data sets with their checksums; fails if one is damaged")
-    check.add_argument("names", nargs="*", metavar="NAME", help="data sets to check (default: all)")
+    check = actions.add_parser(
+        "check", help="compare data sets with their checksums; fails if one is damaged, or missing and named"
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="data sets to check (default: all there are)")
     check.set_defaults(run=_data_check)
     getting = actions.add_parser("download", help="get data sets, verified; goes on where it was interrupted")
     getting.add_argument(
@@ -233,11 +251,18 @@ def _data_list(_: argparse.Namespace) -> str:
 
 def _data_check(options: argparse.Namespace) -> str:
     from splitpoint.datasets import inventory
+    from splitpoint.datasets.folders import command_for
+    from splitpoint.datasets.registry import entry
 
     checked = inventory.check(options.names)
-    if checked.damaged:
+    wrong = [found.damage for found in checked.damaged]
+    wrong += [
+        f"Expected {name}, but it is missing; {entry(name).by_hand or f'run: {command_for(name)}'}."
+        for name in (checked.missing if options.names else ())
+    ]
+    if wrong:
         print(checked)
-        raise DataError("\n".join(found.damage for found in checked.damaged))
+        raise DataError("\n".join(wrong))
     return str(checked)
 
 

@@ -39,7 +39,7 @@ class Method(ABC, Generic[R]):
         positions: most positions used of one map or sequence when the heads are trained.
         width: most units of a hidden layer, which has as many as there are features (half as many for maps and
             sequences, where every position pays for it), but at least 16.
-        epochs: passes over the recorded rows; None for 50, but 1,000 to 3,000 steps.
+        epochs: passes over the recorded rows; None for 50, or what makes 1,000 to 3,000 steps.
         learning_rate: of the heads' optimiser.
         decay: whether the learning rate falls to zero along a cosine.
         batch_size: rows of a step; None chooses by the number of rows.

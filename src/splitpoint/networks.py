@@ -31,7 +31,7 @@ class NetworkTraining:
     """How networks are trained.
 
     Attributes:
-        epochs: passes over the data; None for 400, but 2,000 to 20,000 steps.
+        epochs: passes over the data; None for 400, or what makes 2,000 to 20,000 steps.
         learning_rate: of the optimiser.
         batch_size: rows of a step, for data that do not come in batches.
         weight_decay: L2 penalty.

@@ -32,7 +32,7 @@ class Training:
     """Settings of the optimiser.
 
     Attributes:
-        epochs: most passes over the rows; None for 50, but 1,000 to 3,000 steps.
+        epochs: most passes over the rows; None for 50, or what makes 1,000 to 3,000 steps.
         learning_rate: of Adam, falling to zero along a cosine when `decay`.
         batch_size: rows a step and member; None picks it by the number of rows, 64 to 4096.
         weight_decay: decoupled weight decay (AdamW).

@@ -56,7 +56,7 @@ class Settings:
         output_key: which entry of the model's output is the prediction, where it has several.
         rows_per_call: rows that go through the model at a time when the data do not come in batches.
         positions: most positions used of one map or sequence when something is fitted on features.
-        epochs: passes over the data when networks are trained; None for 400, but 2,000 to 20,000 steps.
+        epochs: passes over the data when networks are trained; None for 400, or what makes 2,000 to 20,000 steps.
         learning_rate: of the networks.
         batch_size: rows of a step of the networks' training, for data that do not come in batches.
         weight_decay: of the networks.

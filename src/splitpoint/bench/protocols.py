@@ -118,7 +118,7 @@ class Protocol:
 
 
 def held_out_rows(rows: int, generator: torch.Generator) -> Tensor:
-    """A mask (rows,) of the training rows that serve calibration: a tenth, but at least 80."""
+    """A mask (rows,) of the training rows that serve calibration: three tenths, but at least 80."""
     mask = torch.zeros(rows, dtype=torch.bool)
     count = max(int(CALIBRATION_SHARE * rows), FEWEST_CALIBRATION_ROWS)
     mask[torch.randperm(rows, generator=generator)[:count]] = True

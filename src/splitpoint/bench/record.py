@@ -160,7 +160,13 @@ def _whole_stacks(records: Iterable[Record]) -> list[Record]:
 
 def read_records(folder: Path) -> list[Record]:
     """The records of a folder, or an error that says what to run."""
-    records = Journal(folder).read()
-    if not records:
-        raise DataError(f"Expected results in {folder}, but found no {RECORDS} there; run `splitpoint bench` first.")
-    return records
+    journal = Journal(folder)
+    records = journal.read()
+    if records:
+        return records
+    if journal.path.is_file():
+        raise DataError(
+            f"Expected records in {journal.path}, but none of its lines holds one; restore the file, or delete it and "
+            "run the benchmark again."
+        )
+    raise DataError(f"Expected results in {folder}, but found no {RECORDS} there; run `splitpoint bench` first.")

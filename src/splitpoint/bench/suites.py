@@ -177,12 +177,14 @@ def _pictures(
     _positive(trials=trials, jobs=jobs, epochs=epochs)
     ready = [name for name in networks if NETWORKS[name].trained]
     if ready and epochs is not None:
-        raise SettingsError(f"Expected no epochs for {', '.join(ready)}, which come trained, but got {epochs}.")
+        raise SettingsError(
+            f"Expected no epochs with networks that come trained ({', '.join(ready)}), but got {epochs}."
+        )
     found = []
     for dataset in datasets:
         others = tuple(outside or OUTSIDE[dataset])
         if dataset in others:
-            raise SettingsError(f"Expected other sets than {dataset} to be out of distribution for it, but got it.")
+            raise SettingsError(f"Expected ood to name other sets than {dataset} itself, but got {', '.join(others)}.")
         for network in networks:
             images.check(dataset, network, others)
             known: dict[str, Any] = {"outside": " + ".join(others)}

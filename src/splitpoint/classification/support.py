@@ -21,7 +21,7 @@ class Support(nn.Module):
     """Share ``s(x)`` in (0, 1) with which the training set has nothing to say about an input.
 
     Three pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
-    class centre; minus the energy of the centred logits; minus the log-odds of the winning class. Each is
+    class centre; minus the logsumexp of the centred logits; minus the log-odds of the winning class. Each is
     standardised by its mean and deviation over the training rows, the latter two count no lower than -2 (a network
     can be confident without bound, and must not argue a distance away), and
 
@@ -107,11 +107,11 @@ class Support(nn.Module):
     def evidence(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> (R, 3, ...) evidence against support, in float64."""
         centred = logits.double() - logits.double().mean(1, keepdim=True)
-        energy = centred.logsumexp(1)
+        mass = centred.logsumexp(1)
         top, winner = centred.max(1, keepdim=True)
         others = centred.scatter(1, winner, -math.inf).logsumexp(1)
         odds = (top.squeeze(1) - others).clamp(max=80.0)
-        return torch.stack([distance.double(), -energy, -odds], 1)
+        return torch.stack([distance.double(), -mass, -odds], 1)
 
     def _summed(self, evidence: Tensor) -> Tensor:
         shape = (3, *[1] * (evidence.dim() - 2))

@@ -22,7 +22,7 @@ def locate(*names: str) -> Path | None:
 
 def command_for(name: str) -> str:
     """What to run to get the data set `name`."""
-    return f"splitpoint data download {name}"
+    return f"splitpoint data download {name}" + ("" if folders() else " --to DIR")
 
 
 def find(name: str, remedy: str = "") -> Path:
@@ -35,5 +35,5 @@ def find(name: str, remedy: str = "") -> Path:
 
 def missing(what: str, remedy: str) -> DataError:
     """The error that says where `what` was looked for; `remedy` is what to do."""
-    searched = ", ".join(map(str, folders())) or "no folder"
+    searched = ", ".join(str(f) if f.is_dir() else f"{f} (no such folder)" for f in folders()) or "no folder"
     return DataError(f"Expected to find {what}, but {VARIABLE} names {searched}; {remedy}.")

@@ -61,7 +61,7 @@ class Inventory:
     def _advice(self) -> Iterator[str]:
         if not folders():
             yield f"{VARIABLE} is not set: it names the folders that hold data sets, separated by {os.pathsep!r}."
-            yield f"To get one: {command_for('NAME')} --to DIR, and then: export {VARIABLE}=DIR"
+            yield f"To get one: {command_for('NAME')}, and then: export {VARIABLE}=DIR"
             return
         yield f"{VARIABLE} names {', '.join(map(str, folders()))}."
         if any(found.verdict == "reordered" for found in self.findings):

@@ -15,5 +15,5 @@ def package(module: str, purpose: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"Expected the package {module.partition('.')[0]}, which {purpose}, but it is missing; "
-            f"install it with: pip install 'splitpoint[{extra}]'"
+            f"install it with: pip install '.[{extra}]' in a checkout"
         ) from error

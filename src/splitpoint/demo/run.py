@@ -16,6 +16,7 @@ from splitpoint.demo.tasks import (
     run_cubic,
     run_digits,
 )
+from splitpoint.errors import DataError
 
 Rows = Sequence[tuple[str, ...]]
 
@@ -33,6 +34,8 @@ DIGITS_TEXT = (
 def run(out: Path, seed: int = 0, progress: bool = True) -> str:
     """Run the demonstration into the folder `out` and return the report as text."""
     began = time.perf_counter()
+    if out.exists() and not out.is_dir():
+        raise DataError(f"Expected a folder to write to, but {out} is a file; give another one.")
     out.mkdir(parents=True, exist_ok=True)
     cubic, digits = run_cubic(seed, progress), run_digits(seed, progress)
     figures = {"cubic": out / "cubic.png", "digits": out / "digits.png"}
