@@ -43,6 +43,10 @@ RECIPES: dict[str, sp.SplitPointRegressor] = {
 def rows_of(name: str, trial: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Standardised training and validation rows of one split, float32."""
     with np.load(find(f"uci/{name}.npz")) as file:
+        if f"train_{trial}" not in file:
+            raise SystemExit(
+                f"Expected the customary splits in uci/{name}.npz, but it has no train_{trial}; see docs/data.md."
+            )
         rows = np.random.default_rng(trial).permutation(file[f"train_{trial}"])
         x, y = file["X"].astype(np.float64), file["y"].astype(np.float64).reshape(-1, 1)
     held = len(rows) // 9

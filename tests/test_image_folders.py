@@ -177,6 +177,6 @@ def test_without_pillow_it_says_what_to_install(read, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(
         SettingsError,
-        match=r"Expected the package PIL, which decodes pictures \(Pillow\), .*: pip install '.\[images\]' in a checkout",
+        match=r"Expected the package PIL, which decodes pictures \(Pillow\), .*: pip install '.\[images\]' in a",
     ):
         read("tiny_imagenet", tmp_path, "train")
