@@ -224,29 +224,38 @@ def _image_table(section: Section, dataset: str) -> Iterator[str]:
     yield from table(["method", *(head for _, head in IMAGE_MEASURES)], rows)
 
 
+BESIDE_SOFTMAX = {
+    "ECE": [("network", SOFTMAX, "ece"), ("temperature", TEMPERATURE, "ece"), ("ours", OURS_CALIBRATED, "ece")],
+    "AUROC errors": [("entropy", SOFTMAX, "auroc_error_entropy"), ("ours", OURS_CALIBRATED, "auroc_error")],
+    "AUROC adversarial": [("entropy", SOFTMAX, "auroc_adv_entropy"), ("ours", OURS_CALIBRATED, "auroc_adv")],
+    "AUROC out of distribution": [
+        ("entropy", SOFTMAX, "auroc_ood_entropy"),
+        ("energy", ENERGY, "auroc_ood"),
+        ("DDU", DDU, "auroc_ood"),
+        ("ours", OURS_CALIBRATED, "auroc_ood"),
+        ("ours, several layers", OURS_LAYERS, "auroc_ood"),
+    ],
+}
+"""Tables of our calibrated recipe beside its rivals: head of a column, method and measure."""
+
+
 def beside_softmax(section: Section) -> Iterator[str]:
     """Our calibrated recipe beside temperature scaling, and its scores beside entropy, energy and DDU."""
-    columns_of = {
-        "ECE": [("network", SOFTMAX, "ece"), ("temperature", TEMPERATURE, "ece"), ("ours", OURS_CALIBRATED, "ece")],
-        "AUROC errors": [("entropy", SOFTMAX, "auroc_error_entropy"), ("ours", OURS_CALIBRATED, "auroc_error")],
-        "AUROC adversarial": [("entropy", SOFTMAX, "auroc_adv_entropy"), ("ours", OURS_CALIBRATED, "auroc_adv")],
-        "AUROC out of distribution": [
-            ("entropy", SOFTMAX, "auroc_ood_entropy"),
-            ("energy", ENERGY, "auroc_ood"),
-            ("DDU", DDU, "auroc_ood"),
-            ("ours", OURS_CALIBRATED, "auroc_ood"),
-            ("ours, several layers", OURS_LAYERS, "auroc_ood"),
-        ],
-    }
-    for title, columns in columns_of.items():
-        rows = []
-        for dataset in section.datasets:
-            found = [section.entries[method, dataset, measure] for _, method, measure in columns]
-            rows.append([names.dataset_title(dataset), *(entry.text(decimals(found)) for entry in found)])
+    for title, columns in BESIDE_SOFTMAX.items():
+        floor = [("chance", OURS_CALIBRATED, "ece_floor")] if title == "ECE" else []
         yield title
         yield ""
-        yield from table(["data set", *(head for head, _, _ in columns)], rows)
+        yield from _beside(section, [*columns, *floor])
     yield from _image_counts(section)
+
+
+def _beside(section: Section, columns: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    cells = {
+        data: [section.entries[method, data, measure] for _, method, measure in columns] for data in section.datasets
+    }
+    digits = max(map(decimals, cells.values()))
+    rows = [[names.dataset_title(data), *(entry.text(digits) for entry in found)] for data, found in cells.items()]
+    yield from table(["data set", *(head for head, _, _ in columns)], rows)
 
 
 def _image_counts(section: Section) -> Iterator[str]:
@@ -281,9 +290,12 @@ def _leads(section: Section, measure: str, rival: str, rival_measure: str) -> li
 
 
 def headline_images(folder: Path) -> Iterator[str]:
-    """Our calibrated recipe beside plain softmax on image classifiers."""
+    """Our calibrated recipe beside plain softmax on image classifiers, two tables and the counts."""
     for section in sections(read_records(folder)):
-        yield from beside_softmax(section)
+        for titles in (("ECE", "AUROC errors", "AUROC adversarial"), ("AUROC out of distribution",)):
+            columns = [(f"{title}: {head}", *key) for title in titles for head, *key in BESIDE_SOFTMAX[title]]
+            yield from _beside(section, columns)
+        yield from _image_counts(section)
 
 
 def headline(folder: Path) -> Iterator[str]:
