@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from splitpoint.baselines import Laplace
-from splitpoint.baselines.laplace import LinearEvidence
+from splitpoint.baselines.laplace import LinearEvidence, mutual_information
 from splitpoint.errors import SettingsError
 
 WIDTH = 4
@@ -153,7 +153,7 @@ def hessian_of_loss(model, x, label):
 def test_full_is_the_hessian_of_the_loss(classes):
     x, label = classification(max(classes, 2))
     model = linear(classes)
-    method = Laplace(hessian="full", prior_precision=0.5, task="classification")
+    method = Laplace(hessian="full", prior_precision=0.5, task="classification", score="variance")
     prediction = method.fit(model, (x, label), progress=False).predict(points := randn(7, WIDTH, seed=4))
     hessian = hessian_of_loss(model, x, label)
     covariance = np.linalg.inv(hessian + 0.5 * np.eye(len(hessian)))
@@ -181,7 +181,7 @@ def test_the_precision_has_the_largest_evidence(classes):
     best = math.exp(optimize.minimize_scalar(cost, bounds=(-9, 9), options={"xatol": 1e-8}).x)
     points = randn(7, WIDTH, seed=4)
     found, given = (
-        Laplace(hessian="full", prior_precision=delta, task="classification")
+        Laplace(hessian="full", prior_precision=delta, task="classification", score="variance")
         .fit(model, (x, label), progress=False).predict(points).epistemic
         for delta in (None, best)
     )  # fmt: skip
@@ -196,7 +196,9 @@ def test_kron_is_full_where_the_curvature_is_the_same_for_all_rows(classes):
     with torch.no_grad():
         model[0].weight.mul_(1e-6)
     kron, full = (
-        Laplace(hessian=hessian, prior_precision=0.5, task="classification").fit(model, (x, label), progress=False)
+        Laplace(hessian=hessian, prior_precision=0.5, task="classification", score="variance").fit(
+            model, (x, label), progress=False
+        )
         for hessian in ("kron", "full")
     )
     points = randn(7, WIDTH, seed=4)
@@ -206,7 +208,7 @@ def test_kron_is_full_where_the_curvature_is_the_same_for_all_rows(classes):
 def test_kron_is_the_product_of_its_factors():
     x, label = classification()
     model = linear(3)
-    predictor = Laplace(prior_precision=0.5).fit(model, (x, label), progress=False)
+    predictor = Laplace(prior_precision=0.5, score="variance").fit(model, (x, label), progress=False)
     probs = model(x).detach().double().softmax(1).numpy()
     curvature = np.mean([np.diag(p) - np.outer(p, p) for p in probs], 0)
     rows, points = x.double().numpy(), randn(7, WIDTH, seed=4)
@@ -222,7 +224,7 @@ def test_kron_is_the_product_of_its_factors():
 
 def test_variance_grows_away_from_the_data():
     x, label = classification()
-    predictor = Laplace().fit(linear(3), (x, label), progress=False)
+    predictor = Laplace(score="variance").fit(linear(3), (x, label), progress=False)
     near, far = predictor.predict(x).epistemic, predictor.predict(20 * x).epistemic
     assert far.mean() > 20 * near.mean()
 
@@ -234,6 +236,31 @@ def test_many_classes_need_no_curvature_for_every_row():
     assert predictor.predict(x[:5]).epistemic.isfinite().all()
 
 
+def test_the_information_is_that_of_many_draws():
+    logits, variance = 2 * randn(5, 3), randn(5, 3, seed=1).square()
+    draws = logits + variance.sqrt() * randn(200_000, 5, 3, seed=2)
+    probs = draws.double().softmax(2).numpy()
+    expected = special.entr(probs.mean(0)).sum(1) - special.entr(probs).sum(2).mean(0)
+    np.testing.assert_allclose(mutual_information(logits, variance), expected, atol=0.05)
+    np.testing.assert_allclose(mutual_information(logits, 0 * variance), 0, atol=1e-12)
+
+
+def test_the_information_of_one_logit_is_that_of_a_coin():
+    logit, variance = randn(6, 1), randn(6, 1, seed=1).square()
+    heads = torch.special.expit(logit[:, 0] + variance[:, 0].sqrt() * randn(200_000, 6, seed=2)).double()
+    sides = np.stack([heads.numpy(), 1 - heads.numpy()])
+    expected = (special.entr(sides.mean(1)) - special.entr(sides).mean(1)).sum(0)
+    pair = torch.cat([torch.zeros_like(logit), logit], 1)
+    np.testing.assert_allclose(mutual_information(pair, variance), expected, atol=0.05)
+
+
+def test_a_sure_answer_has_no_information_however_large_its_variance():
+    """Logits of a sure answer may vary much and still leave no doubt, which their variance alone does not tell."""
+    sure, unsure = torch.tensor([[60.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0]])
+    assert mutual_information(sure, torch.full((1, 3), 9.0)) < 1e-6
+    assert mutual_information(unsure, torch.full((1, 3), 1.0)) > 0.05
+
+
 # What it refuses
 
 
@@ -243,7 +270,7 @@ def test_what_cannot_be_done_is_refused():
         Laplace().fit(nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 3, 1), nn.Flatten()), data, progress=False)
     with pytest.raises(SettingsError, match="use hessian='kron'"):
         Laplace(hessian="full").fit(linear(2000), data, progress=False)
-    for wrong in ({"hessian": "diag"}, {"prior_precision": 0.0}, {"noise": math.nan}):
+    for wrong in ({"hessian": "diag"}, {"prior_precision": 0.0}, {"noise": math.nan}, {"score": "entropy"}):
         with pytest.raises(SettingsError, match="Expected"):
             Laplace(**wrong)
 
@@ -277,7 +304,7 @@ def test_laplace_torch_agrees(rival, task, hessian):
     mean, covariance = theirs._glm_predictive_distribution(points)
     variance = covariance.diagonal(dim1=1, dim2=2).sum(1).detach()
     noise = 0.4 if task == "regression" else None
-    method = Laplace(task=task, hessian=hessian, prior_precision=0.7, noise=noise)
+    method = Laplace(task=task, hessian=hessian, prior_precision=0.7, noise=noise, score="variance")
     found = method.fit(model, (x, y), progress=False).predict(points)
     np.testing.assert_allclose(found.epistemic.flatten(), variance, rtol=1e-4)
     if task == "classification":

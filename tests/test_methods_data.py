@@ -44,7 +44,7 @@ OOD = [
 def test_the_epistemic_score_is_larger_far_from_the_data(name, own):
     uq, x = fitted(name, own), drawn(11, 100, 3)
     near, away = (uq(part).epistemic.flatten() for part in (x, far(x)))
-    assert auroc(near, away) > 0.9
+    assert auroc(near, away) > 0.85
 
 
 @over(["scalar", "pair", "maps", "classes", "label_maps"])

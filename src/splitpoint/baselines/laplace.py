@@ -15,13 +15,39 @@ from splitpoint.baselines.method import Fitted
 from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
 from splitpoint.baselines.settings import About
 from splitpoint.cache import Table
+from splitpoint.consistency import entropy
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
 
 LARGEST_FULL = 8192
+DRAWS = 16
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-6, 1e8
 TINY = 1e-30
+
+
+def mutual_information(logits: Tensor, variance: Tensor) -> Tensor:
+    """What the weights say about the label, ``H(mean p) - mean H(p)``, for independent logits ``N(logits, variance)``.
+
+    The means are over pairs of opposite draws, the same for all rows, in float64: the difference can be tiny.
+
+    Args:
+        logits: (N, K, ...).
+        variance: (N, K, ...), or (N, 1, ...) where one logit stands beside a constant 0.
+
+    >>> mutual_information(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]))
+    tensor([0.])
+    """
+    kind, logits = logits.dtype, logits.double()
+    sure = torch.zeros_like(logits[:, variance.shape[1] :])
+    spread = torch.cat([sure, variance.double().sqrt()], 1)
+    draws = torch.randn(DRAWS, logits.shape[1], generator=torch.Generator().manual_seed(0)).to(logits)
+    mean, within = torch.zeros_like(logits), torch.zeros_like(logits[:, 0])
+    for draw in torch.cat([draws, -draws]):
+        probs = (logits + spread * draw.reshape(-1, *[1] * (logits.dim() - 2))).softmax(1)
+        mean += probs / (2 * DRAWS)
+        within += entropy(probs, 1) / (2 * DRAWS)
+    return (entropy(mean, 1) - within).clamp(min=0).to(kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +56,15 @@ class Laplace(PostHocBaseline):
 
     Regression: every output has its own noise variance and prior precision; ``aleatoric = sigma^2``, ``epistemic``
     the variance of the output under the posterior, which is exact for a linear model with Gaussian noise.
-    Classification: ``softmax(f / sqrt(1 + pi/8 v))`` with logit variances v; their sum is the epistemic score.
+    Classification: ``softmax(f / sqrt(1 + pi/8 v))`` with logit variances v.
 
     Attributes:
         hessian: "kron" approximates the GGN of a classifier's weights by a Kronecker product, biases apart; "full" is
             exact. For regression they are the same.
         prior_precision: delta; None for the one with the largest marginal likelihood.
         noise: standard deviation of regression targets; None for the one with the largest marginal likelihood.
+        score: epistemic score of a classifier: "information" is `mutual_information`, as ensembles have it; "variance"
+            the sum of the logit variances, which grows with the features, whether the label is in doubt or not.
     """
 
     about: ClassVar[About] = About(
@@ -44,18 +72,21 @@ class Laplace(PostHocBaseline):
         post_hoc=True,
         passes="1",
         needs="trained model with a last Linear",
-        epistemic="variance of the output or of the logits",
+        epistemic="variance of the output, or mutual information",
         reference="Daxberger et al. 2021",
     )
 
     hessian: Literal["kron", "full"] = "kron"
     prior_precision: float | None = None
     noise: float | None = None
+    score: Literal["information", "variance"] = "information"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hessian not in ("kron", "full"):
             raise SettingsError(f"Expected hessian to be 'kron' or 'full', but got {self.hessian!r}.")
+        if self.score not in ("information", "variance"):
+            raise SettingsError(f"Expected score to be 'information' or 'variance', but got {self.score!r}.")
         for name in ("prior_precision", "noise"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -78,7 +109,8 @@ class Laplace(PostHocBaseline):
         else:
             variance = at_output(lambda rows: _kron_variance(rows, fitted))
         scaled = output / (1 + math.pi / 8 * variance).sqrt()
-        return replace(softmax_answer(scaled, output), epistemic=variance.sum(1))
+        score = variance.sum(1) if self.score == "variance" else mutual_information(output, variance)
+        return replace(softmax_answer(scaled, output), epistemic=score)
 
     def _regression(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Root of the posterior covariance and noise variance of every output."""
