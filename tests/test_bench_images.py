@@ -101,7 +101,7 @@ def test_results_of_other_settings_do_not_stand_in(results, folder):
         ({"datasets": ["imagenette"]}, SettingsError, "Expected datasets among mnist, .* but got imagenette"),
         ({"networks": ["alexnet"]}, SettingsError, "Expected network among lenet, .* but got alexnet"),
         ({"outside": ["letters"]}, SettingsError, "Expected ood among .* but got letters"),
-        ({"outside": ["mnist"]}, SettingsError, "Expected other sets than mnist"),
+        ({"outside": ["mnist"]}, SettingsError, "Expected ood to name other sets than mnist"),
         ({"methods": ["gaussian"]}, SettingsError, "Expected methods among softmax, .* but got gaussian"),
         ({"protocol": "authors"}, SettingsError, "Expected protocol to be short or paper, but got 'authors'"),
         ({"outside": ["svhn"]}, DataError, "Expected to find svhn"),

@@ -41,6 +41,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, content, capsys):
     assert cli.main(["report", str(folder)]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"splitpoint: Expected results in {folder}")
+    expected = f"results in {folder}" if content is None else f"records in {folder}"
+    assert captured.err.startswith(f"splitpoint: Expected {expected}")
     assert captured.err.count("\n") == 1
     assert not (folder / "index.html").exists()

@@ -103,7 +103,7 @@ def test_names_that_do_not_exist(small):
 
 def test_a_missing_set_says_what_to_run(small, monkeypatch):
     monkeypatch.delenv(folders.VARIABLE)
-    with pytest.raises(DataError, match=r"find uci/small.npz, .* or run: splitpoint data download small\.$"):
+    with pytest.raises(DataError, match=r"find uci/small.npz, .* or run: splitpoint data download small --to DIR\.$"):
         uci.load("small")
 
 
