@@ -44,6 +44,7 @@ from splitpoint.baselines.gaussian import gaussian_nll
 from splitpoint.baselines.plain import train_plain
 from splitpoint.baselines.settings import Settings
 from splitpoint.bench.protocols import Budget, Rows, protocol_of
+from splitpoint.bench.runner import keep_memory
 from splitpoint.losses import coverage_loss, masked_mse, pinball_errors, pinball_loss
 from splitpoint.training import Training
 
@@ -271,6 +272,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    keep_memory()
     warm = Job.of(options.datasets[0], 2, 1)
     suite(warm, Clock())
     one_by_one(warm, Clock(), 1)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from splitpoint.batches import Batch, labelled, output_tensor, placement, unlabelled
+from splitpoint.batches import Batch, labelled, one_pass, output_tensor, placement, unlabelled
 from splitpoint.errors import DataError
 
 ROWS, WIDTH = 7, 3
@@ -430,3 +430,22 @@ def test_an_output_that_is_not_clear_is_refused_never_guessed(raw, kind):
 def test_an_output_key_that_leads_to_no_tensor_is_named(raw, key):
     with pytest.raises(DataError, match=rf"Expected a tensor at output_key={key!r} of the model's output, but got"):
         output_tensor(raw, key)
+
+
+@pytest.mark.parametrize("count", [0, 3, 5, 7, 10, 12])
+def test_a_pass_takes_every_place_before_any_comes_again(count):
+    places = torch.tensor([10, 20, 30, 40, 50])
+    found = one_pass(places, torch.Generator().manual_seed(0), count).tolist()
+    assert len(found) == count
+    for start in range(0, count, 5):
+        some = found[start : start + 5]
+        assert len(set(some)) == len(some)
+        assert set(some) <= set(places.tolist())
+    assert found[5:10] == found[: len(found[5:10])]
+
+
+def test_passes_follow_their_generators():
+    places = torch.arange(50)
+    first, again, other = (one_pass(places, torch.Generator().manual_seed(seed), 50) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

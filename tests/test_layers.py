@@ -17,7 +17,7 @@ ORDER = [
     {"errors"},
     {"prediction"},
     {"consistency", "losses"},
-    {"batches", "layout", "hooks"},
+    {"batches", "layout", "hooks", "products"},
     {"surgery"},
     {"stacking"},
     {"networks"},

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from splitpoint.stacking import BatchedStack, ListedStack, Stack
-from splitpoint.surgery import conditioned, with_condition
+from splitpoint.stacking import BatchedStack, ListedStack, Stack, StackedDropout
+from splitpoint.surgery import ChannelMaskDropout, conditioned, with_condition
 
 E, B, C, D = 3, 7, 4, 2
 
@@ -231,3 +231,42 @@ def test_every_member_has_its_own_condition(make):
     for number, network in enumerate(networks):
         with conditioned(network, tau[number]):
             torch.testing.assert_close(found[number], network(x[number]))
+
+
+# Dropout of a stack
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.5, 0.9])
+def test_dropout_drops_its_share_of_independent_numbers_and_keeps_the_mean(rate):
+    torch.manual_seed(0)
+    rounds, rows = 400, 499  # an odd number: the bits come four at a time
+    layer, x = StackedDropout(rate), torch.ones(rows)
+    found = torch.stack([layer(x) for _ in range(rounds)])
+    values = found.unique()
+    assert values.tolist() == pytest.approx([0.0, 1 / (1 - rate)], rel=1e-4)
+    dropped = (found == 0).double()
+    deviation = (rate * (1 - rate)) ** 0.5
+    assert dropped.mean() == pytest.approx(rate, abs=5 * deviation / (rounds * rows) ** 0.5)
+    assert (dropped.mean(0) - rate).abs().max() < 5 * deviation / rounds**0.5
+    for lag in range(1, 5):
+        ahead, behind = dropped[:, lag:] - rate, dropped[:, :-lag] - rate
+        assert abs((ahead * behind).mean()) < 5 * deviation**2 / (rounds * (rows - lag)) ** 0.5
+
+
+def test_dropout_lets_gradients_through_where_it_keeps():
+    torch.manual_seed(0)
+    x = torch.ones(5, 6, requires_grad=True)
+    found = StackedDropout(0.5)(x)
+    found.sum().backward()
+    assert torch.equal(x.grad, found)
+
+
+@pytest.mark.parametrize(("rate", "training"), [(0.5, False), (0.0, True)])
+def test_dropout_is_nothing_in_eval_mode_or_at_rate_zero(rate, training):
+    x = torch.randn(4, 5)
+    assert torch.equal(StackedDropout(rate).train(training)(x), x)
+
+
+def test_dropout_of_channels_runs_member_by_member():
+    networks = [nn.Sequential(nn.Linear(C, 8), ChannelMaskDropout(0.5), nn.Linear(8, D)) for _ in range(E)]
+    assert isinstance(Stack.of(networks), ListedStack)

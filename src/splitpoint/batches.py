@@ -195,3 +195,10 @@ def _entry(raw: Any, key: str | int) -> Tensor:
 def _as_tensor(value: Any) -> Tensor:
     assert isinstance(value, Tensor)
     return value
+
+
+def one_pass(places: Tensor, generator: torch.Generator, count: int) -> Tensor:
+    """`count` of the places in random order, all of them once before any comes again."""
+    order = places.index_select(0, torch.randperm(len(places), generator=generator))
+    passes, rest = divmod(count, len(places))
+    return torch.cat([order] * passes + [order[:rest]])

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from splitpoint.products import stacked_linear
+
 CACHE_POSITIONS = 4096
 """Positions of a map that go through all layers at a time: few enough for their activations to stay in cache."""
 
@@ -46,7 +48,7 @@ class StackedMlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(E, B, inputs) -> (E, B, outputs)."""
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias, torch.relu(x) if layer else x, weight)
+            x = stacked_linear(torch.relu(x) if layer else x, weight, bias)
         return x
 
     def pointwise(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tqdm import tqdm
 
-from splitpoint.batches import Batch, Data, from_numpy, labelled, placement, whole_arrays
+from splitpoint.batches import Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.stacking import Stack
 from splitpoint.surgery import seeded
@@ -24,6 +24,10 @@ GATHERED = 2**20
 
 StepLoss = Callable[[Stack, Batch, float], Tensor]
 """From a stack, a batch (E, B, ...) and the share of the training that is done to the loss (E,) of every member."""
+
+Prepare = Callable[[Tensor], Tensor]
+"""From the targets (S, E, B, ...) of S steps as they are in the data to what the loss compares with, in the same order;
+done for many steps at once, since it takes as long for one."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def train_stack(
     settings: NetworkTraining,
     *,
     seeds: Sequence[int],
+    prepare: Prepare = torch.Tensor.detach,
     output_key: str | int | None = None,
     label: str = "training",
     progress: bool = True,
@@ -96,13 +101,14 @@ def train_stack(
         loss: see `StepLoss`.
         settings: of the optimiser.
         seeds: for every network that of its order of the rows; the first also of what is random inside the networks.
+        prepare: see `Prepare`.
         output_key: which entry of a network's output is the prediction.
         label: of the progress bar.
         progress: whether to show it.
     """
     with torch.inference_mode(False), torch.enable_grad(), seeded(seeds[0]):
         stack = Stack.of(networks, output_key).train()
-        feed = feed_of(data, settings.batch_size, networks[0], seeds)
+        feed = feed_of(data, settings.batch_size, networks[0], seeds, prepare)
         optimiser = settings.over(stack.parameters())
         total = settings.passes(feed.steps)
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
@@ -124,11 +130,13 @@ def _epoch(
 ) -> float:
     """One pass over the data; returns the mean loss of the last step."""
     losses = torch.full((1,), torch.nan)
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for number, batch in enumerate(feed.epoch()):
         part = done + share * number / feed.steps
         for group in optimiser.param_groups:
             group["lr"] = settings.rate(part)
-        optimiser.zero_grad()
+        for parameter in parameters:
+            parameter.grad = None
         losses = loss(stack, batch, part)
         losses.sum().backward()
         optimiser.step()
@@ -146,14 +154,20 @@ class Feed(ABC):
         """One pass over every member's data."""
 
 
-def feed_of(data: Sequence[Data], batch_size: int, network: nn.Module, seeds: Sequence[int]) -> Feed:
+def feed_of(
+    data: Sequence[Data],
+    batch_size: int,
+    network: nn.Module,
+    seeds: Sequence[int],
+    prepare: Prepare = torch.Tensor.detach,
+) -> Feed:
     """Batches for a stack whose members have these data, one entry for each, which may be the same."""
     distinct = list({id(part): part for part in data}.values())
     arrays = [columns for columns in map(_columns, distinct) if columns is not None]
     if len(arrays) == len(distinct):
         owners = [next(i for i, part in enumerate(distinct) if part is own) for own in data]
-        return ArrayFeed.of(arrays, owners, batch_size, network, seeds)
-    return StreamFeed.of(data, batch_size, network, seeds)
+        return ArrayFeed.of(arrays, owners, batch_size, network, seeds, prepare)
+    return StreamFeed.of(data, batch_size, network, seeds, prepare)
 
 
 def _columns(data: Data) -> dict[Any, Any] | None:
@@ -171,6 +185,7 @@ class ArrayFeed(Feed):
     batch_size: int
     network: nn.Module
     generators: list[torch.Generator]
+    prepare: Prepare
 
     @staticmethod
     def of(
@@ -179,6 +194,7 @@ class ArrayFeed(Feed):
         batch_size: int,
         network: nn.Module,
         seeds: Sequence[int],
+        prepare: Prepare,
     ) -> ArrayFeed:
         """Join the arrays of all data sets and remember which rows belong to which member."""
         dtype = placement(network)[1]
@@ -190,18 +206,18 @@ class ArrayFeed(Feed):
         places = [torch.arange(starts[owner], starts[owner] + counts[owner]) for owner in owners]
         size = min(batch_size, min(counts))
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        return ArrayFeed(-(-max(counts) // size), columns, places, size, network, generators)
+        return ArrayFeed(-(-max(counts) // size), columns, places, size, network, generators, prepare)
 
     def epoch(self) -> Iterator[Batch]:
         """Shuffled batches of one size; the last one is filled up with rows of the same pass."""
-        orders = []
-        for place, generator in zip(self.places, self.generators, strict=True):
-            order = place[torch.randperm(len(place), generator=generator)]
-            orders.append(order[torch.arange(self.steps * self.batch_size) % len(place)])
+        count = self.steps * self.batch_size
+        orders = [one_pass(*own, count) for own in zip(self.places, self.generators, strict=True)]
         steps = torch.stack(orders).unflatten(1, (self.steps, self.batch_size)).transpose(0, 1)
         for some in steps.split(self._gathered()):
             rows = {k: v.index_select(0, some.flatten()).unflatten(0, some.shape) for k, v in self.columns.items()}
             together = next(labelled([_item(rows)], 1)).to(self.network)
+            assert together.target is not None
+            together = replace(together, target=self.prepare(together.target))
             yield from (_at(together, number) for number in range(len(some)))
 
     def _gathered(self) -> int:
@@ -240,9 +256,12 @@ class StreamFeed(Feed):
     batch_size: int
     network: nn.Module
     smallest: int
+    prepare: Prepare
 
     @staticmethod
-    def of(data: Sequence[Data], batch_size: int, network: nn.Module, seeds: Sequence[int]) -> StreamFeed:
+    def of(
+        data: Sequence[Data], batch_size: int, network: nn.Module, seeds: Sequence[int], prepare: Prepare
+    ) -> StreamFeed:
         """Wrap data sets in shuffling loaders and count the steps of a pass."""
         if any(isinstance(part, Iterator) for part in data):
             raise DataError(
@@ -253,13 +272,15 @@ class StreamFeed(Feed):
         if not sizes:
             raise DataError("Expected data to train on, but got no batch; pass at least two rows.")
         smallest = min(2, max(sizes))
-        return StreamFeed(sum(size >= smallest for size in sizes), sources, batch_size, network, smallest)
+        return StreamFeed(sum(size >= smallest for size in sizes), sources, batch_size, network, smallest, prepare)
 
     def epoch(self) -> Iterator[Batch]:
         """Batches of all members side by side; a pass ends with its shortest member."""
         for batches in zip(*(labelled(part, self.batch_size) for part in self.data), strict=False):
             if min(map(_rows, batches)) >= self.smallest:
-                yield _stacked([batch.to(self.network) for batch in batches])
+                batch = _stacked([own.to(self.network) for own in batches])
+                assert batch.target is not None
+                yield replace(batch, target=self.prepare(batch.target[None])[0])
 
 
 def _loader(data: Data, batch_size: int, seed: int) -> Data:

@@ -18,7 +18,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from splitpoint.batches import output_tensor
-from splitpoint.surgery import Conditioned, conditioned
+from splitpoint.products import stacked_linear
+from splitpoint.surgery import ChannelMaskDropout, Conditioned, conditioned
 
 POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
@@ -101,7 +102,7 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
         rows = x.flatten(1, -2)
-        found = torch.bmm(rows, self.weight) if self.bias is None else torch.baddbmm(self.bias, rows, self.weight)
+        found = torch.bmm(rows, self.weight) if self.bias is None else stacked_linear(rows, self.weight, self.bias)
         stacked: Tensor = found.unflatten(1, x.shape[1:-1])
         return stacked
 
@@ -110,6 +111,25 @@ class StackedLinear(nn.Module):
         layer.weight.copy_(self.weight[number].T)
         if self.bias is not None:
             layer.bias.copy_(self.bias[number, 0])
+
+
+class StackedDropout(nn.Module):
+    """Dropout whose mask comes from sixteen random bits a number, drawn four at a time, in place of a Bernoulli each.
+
+    The rate is rounded to a multiple of 2^-16; what is kept is scaled up by the rounded one.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.dropped = min(round(rate * 2**16), 2**16 - 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Numbers of any shape, some of them zero in train mode."""
+        if not self.training or not self.dropped:
+            return x
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= self.dropped - 2**15
+        return x * (kept.to(x.dtype) * (2**16 / (2**16 - self.dropped)))
 
 
 class BatchedStack(Stack):
@@ -124,6 +144,8 @@ class BatchedStack(Stack):
         self.linears = [name for name, module in graph.named_modules() if isinstance(module, nn.Linear)]
         for name in self.linears:
             graph.set_submodule(name, StackedLinear([network.get_submodule(name) for network in networks]))  # type: ignore[misc]
+        for name in [name for name, module in graph.named_modules() if isinstance(module, nn.Dropout)]:
+            graph.set_submodule(name, StackedDropout(graph.get_submodule(name).p))  # type: ignore[arg-type]
         self.graph = graph
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -160,6 +182,8 @@ def _pointwise_graph(network: nn.Module) -> fx.GraphModule | None:
     leaves = [module for module in network.modules() if next(module.children(), None) is None]
     if not all(type(leaf) is nn.Linear or isinstance(leaf, POINTWISE_MODULES) for leaf in leaves):
         return None
+    if any(isinstance(leaf, ChannelMaskDropout) for leaf in leaves):
+        return None  # it would take rows for channels
     weights = [parameter for leaf in leaves for parameter in leaf.parameters()]
     if len({id(weight) for weight in weights}) < len(weights) or not all(weight.requires_grad for weight in weights):
         return None  # tied or frozen weights, which copies in a stack would not be

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from splitpoint.batches import one_pass
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads
@@ -263,11 +264,9 @@ class Feed:
             return
         size = min(self.settings.batch(self.largest), min(counts))
         steps = -(-max(counts) // size)
-        orders = []
-        for place, generator in zip(places, self.generators, strict=True):
-            order = place[torch.randperm(len(place), generator=generator)]
-            orders.append(order[torch.arange(steps * size) % len(place)].reshape(steps, size))
-        for number, step in enumerate(torch.stack(orders, 1).flatten(1).to(self.device)):
+        orders = [one_pass(*own, steps * size) for own in zip(places, self.generators, strict=True)]
+        taken = torch.stack(orders).unflatten(1, (steps, size)).transpose(0, 1).flatten(1)
+        for number, step in enumerate(taken.to(self.device)):
             batch = {k: v.index_select(0, step).unflatten(0, (len(counts), size)) for k, v in rows.items()}
             yield done + share * number / steps, batch
 

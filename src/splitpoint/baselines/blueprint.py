@@ -148,9 +148,9 @@ class Units:
 
     @staticmethod
     def stacked(units: Sequence[Units]) -> Units:
-        """Units of E members with a row axis, (E, 1, D), for targets (E, B, D, ...)."""
+        """Units of E members, (1, E, 1, D), for targets (S, E, B, D, ...)."""
         center, spread = (
-            torch.stack(values)[:, None] for values in zip(*((u.center, u.spread) for u in units), strict=True)
+            torch.stack(values)[None, :, None] for values in zip(*((u.center, u.spread) for u in units), strict=True)
         )
         return Units(center, spread)
 

@@ -14,7 +14,7 @@ from splitpoint.baselines.method import first_batch, fit_seeds
 from splitpoint.baselines.settings import Settings
 from splitpoint.batches import Batch, Data, labelled, output_tensor
 from splitpoint.errors import DataError
-from splitpoint.networks import StepLoss, train_stack
+from splitpoint.networks import Prepare, StepLoss, train_stack
 from splitpoint.recording import bar
 from splitpoint.stacking import Stack
 from splitpoint.surgery import Factory, build, factory_of
@@ -118,8 +118,9 @@ class Plan(Generic[M]):
         trained = train_stack(
             networks,
             [part for part in data for _ in range(members)],
-            self._loss(step, [target for target in self.targets for _ in range(members)]),
+            self._loss(step),
             self.method._training(),
+            prepare=self._prepare([target for target in self.targets for _ in range(members)]),
             seeds=[number for _, number in numbers],
             output_key=self.method.output_key,
             label=f"training {len(networks)} network{'s' if len(networks) > 1 else ''}",
@@ -127,17 +128,23 @@ class Plan(Generic[M]):
         )
         return [trained[i * members : (i + 1) * members] for i in range(len(data))]
 
-    def _loss(self, step: Step, targets: Sequence[Mapping[str, Tensor]]) -> StepLoss:
-        """Mean loss (E,) of every member over the targets that are there."""
+    def _prepare(self, targets: Sequence[Mapping[str, Tensor]]) -> Prepare:
+        """Targets in canonical form, numbers in standard units."""
         numbers = self.method.task == "regression"
         units = Units.stacked([Units(t["center"], t["spread"]) for t in targets]) if numbers else None
 
+        def prepare(target: Tensor) -> Tensor:
+            found = self.canonical(target.flatten(0, 2), known=True).unflatten(0, target.shape[:3])
+            return found if units is None else units.standard(found)
+
+        return prepare
+
+    def _loss(self, step: Step) -> StepLoss:
+        """Mean loss (E,) of every member over the targets that are there."""
+
         def loss(stack: Stack, batch: Batch, part: float) -> Tensor:
             assert batch.target is not None
-            members, rows = batch.target.shape[:2]
-            target = self.canonical(batch.target.flatten(0, 1), known=True)
-            if units is not None:
-                target = units.standard(target.unflatten(0, (members, rows))).flatten(0, 1)
+            members, target = len(batch.target), batch.target.flatten(0, 1)
             if self.complete:
                 return step(stack, self.blueprint, batch, target, part).reshape(members, -1).mean(1)
             valid = self._there(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,10 @@ from splitpoint.bench.record import Cell, Journal, Record
 from splitpoint.errors import DataError, SplitPointError
 
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Names of two settings in malloc.h."""
 
 
 class Work(Protocol):
@@ -137,8 +142,22 @@ def _prepare(parent: int) -> None:
     """Make this process a worker: one thread, no denormal numbers, deaf to Ctrl-C, and gone when its parent is."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def keep_memory() -> None:
+    """Let this process keep memory that it frees, where the C library is glibc.
+
+    By default it gives large pieces back at once, and every step of a stack pays for getting them again, page by page.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for parameter, size in ((M_TRIM_THRESHOLD, 2**29), (M_MMAP_THRESHOLD, 2**25)):
+        mallopt(parameter, size)
 
 
 def _follow(parent: int) -> None:
