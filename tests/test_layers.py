@@ -17,7 +17,7 @@ ORDER = [
     {"errors"},
     {"prediction"},
     {"consistency", "losses"},
-    {"batches", "layout", "hooks", "products"},
+    {"batches", "layout", "hooks", "products", "optimisers"},
     {"surgery"},
     {"stacking"},
     {"networks"},

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import mean_pinball_loss, mean_squared_error
 
-from splitpoint.losses import coverage_loss, masked_mean, masked_mse, pinball_loss
+from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
 
 quick = settings(max_examples=40, deadline=None)
 FORMS = ["paper", "authors"]
@@ -153,19 +153,19 @@ def test_masked_mse_agrees_with_scikit_learn(table):
     assert masked_mse(prediction, target, mask).item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_masked_mean_by_hand():
+def test_masked_mse_by_hand():
     values, mask = (
         tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 9.0]]),
         torch.tensor([[True, False], [True, False], [False] * 2]),
     )
-    assert masked_mean(values, mask).tolist() == [2.0, 0.0]
-    assert masked_mean(values, mask, dim=1).tolist() == [1.0, 3.0, 0.0]
+    assert masked_mse(values, torch.zeros(3, 1), mask).tolist() == [5.0, 0.0]
+    assert masked_mse(values, torch.zeros(3, 1), mask, dim=1).tolist() == [1.0, 9.0, 0.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_masked_mean_stays_finite_when_the_sum_overflows(dtype):
+def test_masked_mse_stays_finite_when_the_sum_overflows(dtype):
     values = torch.full((4,), torch.finfo(dtype).max, dtype=dtype)
-    assert masked_mean(values, torch.ones(4, dtype=torch.bool)).isfinite()
+    assert masked_mse(values, torch.zeros((), dtype=dtype), torch.ones(4, dtype=torch.bool)).isfinite()
 
 
 # Empty sides, masks, stacks

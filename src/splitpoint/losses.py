@@ -14,22 +14,21 @@ from torch import Tensor
 CoverageForm = Literal["authors", "paper"]
 
 
-def masked_mean(values: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
-    """Mean of `values` over the rows of `mask`; 0 where no row is left."""
-    values, mask = torch.broadcast_tensors(values, mask)
-    total = torch.where(mask, values, 0.0).sum(dim)
-    return (total / mask.sum(dim).clamp(min=1)).clamp(max=torch.finfo(values.dtype).max)
+def _mean(values: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """Mean over the rows of `mask` of values that are 0 in all other rows; 0 where no row is left."""
+    count = mask.sum(dim).clamp(min=1)
+    return (values.sum(dim) / count).clamp(max=torch.finfo(values.dtype).max)
 
 
 def masked_mse(prediction: Tensor, target: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
     """``mean (z - |r|)^2`` over the rows of `mask` (E17)."""
     error = torch.where(mask, prediction - target, 0.0)
-    return masked_mean(error * error, mask, dim)
+    return _mean(error * error, mask.expand_as(error), dim)
 
 
 def pinball_errors(error: Tensor, level: Tensor | float) -> Tensor:
     """``max(level e, (level - 1) e)`` of every error ``e = target - predicted level-quantile``."""
-    return torch.maximum(level * error, (level - 1) * error)
+    return error * (level - (error < 0).to(error.dtype))
 
 
 def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: int = 0) -> Tensor:
@@ -40,7 +39,7 @@ def pinball_loss(size: Tensor, bound: Tensor, level: Tensor, mask: Tensor, dim: 
     tensor(0.5000)
     """
     error = torch.where(mask, size - bound, 0.0)
-    return masked_mean(pinball_errors(error, level), mask, dim)
+    return _mean(pinball_errors(error, level), mask.expand_as(error), dim)
 
 
 def coverage_loss(
@@ -66,13 +65,8 @@ def coverage_loss(
     error = torch.where(mask, size - bound, 0.0)
     mask = mask.expand_as(error)
     covered = mask & (error <= 0)
-    share = covered.sum(dim).to(error.dtype) / mask.sum(dim).clamp(min=1)
-    low, high = share < level, share > level
-    above, below = (error > 0) & mask, (error < 0) & mask
+    lacking = level - covered.sum(dim).to(error.dtype) / mask.sum(dim).clamp(min=1)
+    violation = (error * lacking.sign().unsqueeze(dim)).clamp(min=0)
     if form == "paper":
-        up, down = masked_mean(error.clamp(min=0), mask, dim), masked_mean((-error).clamp(min=0), mask, dim)
-        weight = torch.ones_like(share)
-    else:
-        up, down = masked_mean(error, above, dim), masked_mean(-error, below, dim)
-        weight = (level - share).abs()
-    return weight * (torch.where(low, up, 0.0) + torch.where(high, down, 0.0))
+        return _mean(violation, mask, dim)
+    return lacking.abs() * _mean(violation, violation > 0, dim)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.optimisers import Adam, Optimiser, Sgd
 from splitpoint.stacking import Stack
 from splitpoint.surgery import seeded
 
@@ -72,13 +73,11 @@ class NetworkTraining:
         """Learning rate when a share `part` of the training is done."""
         return float(self.learning_rate * 0.1 ** sum(part >= milestone for milestone in self.milestones))
 
-    def over(self, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    def over(self, parameters: Iterator[nn.Parameter]) -> Optimiser:
         """The optimiser of these parameters."""
         if self.optimiser == "sgd":
-            return torch.optim.SGD(
-                parameters, self.learning_rate, momentum=0.9, nesterov=True, weight_decay=self.weight_decay
-            )
-        return torch.optim.Adam(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+            return Sgd(parameters, self.weight_decay)
+        return Adam(parameters, self.weight_decay, decoupled=False)
 
 
 def train_stack(
@@ -122,7 +121,7 @@ def train_stack(
 def _epoch(
     stack: Stack,
     feed: Feed,
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     loss: StepLoss,
     settings: NetworkTraining,
     done: float,
@@ -130,16 +129,12 @@ def _epoch(
 ) -> float:
     """One pass over the data; returns the mean loss of the last step."""
     losses = torch.full((1,), torch.nan)
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for number, batch in enumerate(feed.epoch()):
         part = done + share * number / feed.steps
-        for group in optimiser.param_groups:
-            group["lr"] = settings.rate(part)
-        for parameter in parameters:
-            parameter.grad = None
+        optimiser.clear()
         losses = loss(stack, batch, part)
         losses.sum().backward()
-        optimiser.step()
+        optimiser.step(settings.rate(part))
     return float(losses.detach().mean())
 
 

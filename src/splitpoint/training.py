@@ -19,6 +19,7 @@ from splitpoint.batches import one_pass
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads
+from splitpoint.optimisers import Adam
 
 HELD_BACK_LIMIT = 20_000
 LOOKS = 25
@@ -66,6 +67,10 @@ class Training:
         """Rows a step: `batch_size`, or about a hundredth of the rows as a power of two between 64 and 4096."""
         wanted = self.batch_size or min(4096, max(64, 2 ** (rows // 64).bit_length() // 2))
         return max(1, min(wanted, rows))
+
+    def rate(self, part: float) -> float:
+        """Learning rate when a share `part` of the training is done."""
+        return self.learning_rate * (1 + math.cos(math.pi * part)) / 2 if self.decay else self.learning_rate
 
     def passes(self, rows: int) -> int:
         """Number of epochs for a member with that many rows."""
@@ -127,9 +132,7 @@ def train(
         The scored rows (E, R, ...).
     """
     feed = Feed(members, settings, generators, heads.center.device)
-    optimiser = torch.optim.AdamW(
-        heads.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    optimiser = Adam(heads.parameters(), settings.weight_decay, decoupled=True)
     best = Best(heads, group, settings.patience)
     epochs = settings.passes(feed.largest)
     look = max(1, epochs // LOOKS) if settings.patience is None else 1
@@ -137,13 +140,10 @@ def train(
         for epoch in range(1, epochs + 1):
             losses = []
             for part, rows in feed.batches():
-                if settings.decay:
-                    turn = math.pi * (epoch - 1 + part) / epochs
-                    optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 + math.cos(turn)) / 2
-                optimiser.zero_grad()
+                optimiser.clear()
                 total = torch.stack(list(loss(heads, rows).values())).sum()
                 total.backward()
-                optimiser.step()
+                optimiser.step(settings.rate((epoch - 1 + part) / epochs))
                 losses.append(total.detach())
             shown.set_postfix_str(f"loss {torch.stack(losses).mean() / len(members):.4g}", refresh=False)
             shown.update()

@@ -30,8 +30,8 @@ class NormalInverseGamma(NamedTuple):
     @staticmethod
     def of(raw: Tensor) -> NormalInverseGamma:
         """From raw outputs (R, 4, D, ...): gamma free, nu and beta by softplus, alpha by softplus + 1."""
-        gamma, nu, alpha, beta = raw.unbind(1)
-        return NormalInverseGamma(gamma, F.softplus(nu) + TINY, F.softplus(alpha) + 1 + TINY, F.softplus(beta) + TINY)
+        nu, alpha, beta = (F.softplus(raw[:, 1:]) + TINY).unbind(1)
+        return NormalInverseGamma(raw[:, 0], nu, alpha + 1, beta)
 
     @property
     def aleatoric(self) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from splitpoint.cache import Table
 from splitpoint.calibration import fit_shape
 from splitpoint.consistency import Mars
 from splitpoint.heads import Heads
-from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
+from splitpoint.losses import CoverageForm, coverage_loss, masked_mse, pinball_loss
 from splitpoint.training import Losses, Rows
 
 SHAPING_ROWS = 1_000_000
@@ -82,11 +83,10 @@ class Objective:
 
     def _quantile(self, size: Tensor, bounds: Tensor, mask: Tensor) -> Tensor:
         """Loss (E,) of half-widths (E, B, D, 2, L), both sides at once: small operations cost more than small sums."""
-        level = self._levels(size)
         if self.quantile_loss == "pinball":
-            return pinball_loss(size, bounds, level, mask, dim=1).mean((1, 3)).sum(1)
-        form = "paper" if self.quantile_loss == "coverage_paper" else "authors"
-        return coverage_loss(size, bounds, level, mask, dim=1, form=form).mean((1, 3)).sum(1)  # type: ignore[arg-type]
+            return pinball_loss(size, bounds, self._level, mask, dim=1).mean((1, 3)).sum(1)
+        form: CoverageForm = "paper" if self.quantile_loss == "coverage_paper" else "authors"
+        return coverage_loss(size, bounds, self._level, mask, dim=1, form=form).mean((1, 3)).sum(1)
 
     def score(self, heads: Heads, rows: Rows) -> Losses:
         """Pinball loss (G,) of the half-widths on left-out rows, after each is scaled to cover its level there.
@@ -95,7 +95,7 @@ class Objective:
         """
         bounds, _, residual = self._predicted(heads, rows)
         bounds, residual = self._left_out(bounds), self._left_out(residual)
-        level = self._levels(residual)
+        level = self._level
         losses = []
         for side, mask in enumerate((residual < 0, residual > 0)):
             size, bound, rows_of_side = residual.abs().unsqueeze(-1), bounds[:, :, :, side], mask.unsqueeze(-1)
@@ -127,8 +127,15 @@ class Objective:
             shapes[group, output, side, level] = fit_shape(error[rows_of_side], parts, levels[level])
         return shapes.to(self.scale.device)
 
-    def _levels(self, like: Tensor) -> Tensor:
-        return torch.tensor(self.outputs.levels, dtype=like.dtype, device=like.device)
+    @cached_property
+    def _level(self) -> Tensor:
+        """The levels (L,)."""
+        return torch.tensor(self.outputs.levels, dtype=self.scale.dtype, device=self.scale.device)
+
+    @cached_property
+    def _unit(self) -> Tensor:
+        """What residuals (E, B, D) are divided by, (E, 1, D)."""
+        return torch.where(self.scale > 0, self.scale, 1.0)[:, None]
 
     def _left_out(self, values: Tensor) -> Tensor:
         """(E, R, ...) of all members -> (G, R', ...) of those that left the rows out, one group after the other."""
@@ -138,7 +145,7 @@ class Objective:
     def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
         """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""
         bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("left_out")), axis=2)
-        residual = rows["residual"] / torch.where(self.scale > 0, self.scale, 1.0)[:, None]
+        residual = rows["residual"] / self._unit
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
 
 
