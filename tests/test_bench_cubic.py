@@ -13,7 +13,7 @@ from splitpoint.bench.curves import CURVES, Curve, curve_file
 from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import bench_cubic
 from splitpoint.datasets import NOISE_LAWS
-from splitpoint.errors import SettingsError
+from splitpoint.errors import SettingsError, SplitPointError
 
 QUICK = {"noises": ["trimodal"], "epochs": 3, "jobs": 1, "progress": False}
 
@@ -178,8 +178,8 @@ def test_a_curve_is_stored_before_its_records(tmp_path, monkeypatch):
 
 def test_a_failure_is_a_record_without_a_curve(tmp_path, monkeypatch):
     monkeypatch.setitem(cubic.SETTINGS, "laplace", {"no_such_setting": 1})
-    said = bench_cubic(tmp_path, methods=["laplace", "splitpoint"], trials=1, **QUICK)
-    assert "failed" in said
+    with pytest.raises(SplitPointError, match="but 1 failed, such as laplace on cubic"):
+        bench_cubic(tmp_path, methods=["laplace", "splitpoint"], trials=1, **QUICK)
     failed, fine = sorted(records(tmp_path), key=lambda record: record.method)
     assert "no_such_setting" in failed.error
     assert fine.error is None

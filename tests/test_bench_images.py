@@ -21,7 +21,7 @@ from splitpoint.bench.suites import bench_images, bench_images_ablation
 from splitpoint.bench.training import PAPER
 from splitpoint.cli import main
 from splitpoint.datasets.folders import VARIABLE
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 QUICK = {"epochs": 1, "trials": 1, "jobs": 1, "progress": False}
 
@@ -175,8 +175,8 @@ def test_a_failure_is_recorded_with_its_settings(folder, tmp_path, monkeypatch):
         raise ValueError("no densities today")
 
     monkeypatch.setattr(METHODS["ddu"], "_learn", broken)
-    text = bench_images(tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
-    assert "1 trial failed" in text
+    with pytest.raises(SplitPointError, match=r"Expected all 2 trials .* but 1 failed"):
+        bench_images(tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
     failed, whole = sorted(Journal(tmp_path).read(), key=lambda record: record.method)
     assert (failed.error, whole.error) == ("ValueError: no densities today", None)
     assert failed.settings["epochs"] == 1

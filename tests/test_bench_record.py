@@ -178,6 +178,15 @@ def test_of_one_trial_the_first_record_counts(journal):
     assert journal.read() == [first, record(1, (0, 1))]
 
 
+@pytest.mark.parametrize("stack", [(0,), (0, 1)], ids=["alone", "in a stack"])
+def test_a_success_counts_in_place_of_a_failure(journal, stack):
+    failed = [record(trial, (trial,), error="it broke") for trial in stack]
+    again = stack_of(*stack)
+    for part in ([failed], [again], [failed], [again]):
+        journal.append(*part)
+    assert journal.read() == again
+
+
 def test_other_seeds_and_variants_are_other_trials(journal):
     records = [record(0, (0,)), record(0, (0,), seed=1), dataclasses.replace(record(0, (0,)), variant="width=5")]
     journal.append(records)

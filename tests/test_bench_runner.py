@@ -124,14 +124,14 @@ def compared(folder):
 
 
 def in_process(folder, **rest):
-    return run_all(toys(folder), run_toy, folder, **{"jobs": 1, "progress": False} | rest)
+    run_all(toys(folder), run_toy, folder, **{"jobs": 1, "progress": False} | rest)
 
 
 # In this process
 
 
 def test_records_of_all_work_are_written_and_nothing_is_left(tmp_path):
-    assert in_process(tmp_path) == 0
+    in_process(tmp_path)
     assert len(Journal(tmp_path).read()) == 10 * 2 * 3
     assert toys(tmp_path) == []
     assert len(toys(tmp_path, trials=4)) == 10
@@ -143,8 +143,11 @@ def test_the_largest_piece_comes_first(tmp_path):
     assert list(dict.fromkeys(one.dataset for one in Journal(tmp_path).read())) == ["large", "middle", "small"]
 
 
-def test_failed_records_are_counted(tmp_path):
-    assert run_all([Toy("broken", (0, 1)), Toy("whole", (0,))], run_toy, tmp_path, jobs=1, progress=False) == 4
+def test_failed_trials_are_done_unless_they_are_to_be_tried_again(tmp_path):
+    run_all([Toy("broken", (0, 1)), Toy("whole", (0,))], run_toy, tmp_path, jobs=1, progress=False)
+    assert done_in(tmp_path)(cell("broken", "one"), 0) == {0, 1}
+    assert done_in(tmp_path, retry=True)(cell("broken", "one"), 0) == set()
+    assert done_in(tmp_path, retry=True)(cell("whole", "one"), 0) == {0}
 
 
 def test_what_was_done_before_a_failure_stays(tmp_path):

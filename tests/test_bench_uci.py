@@ -9,11 +9,11 @@ import torch
 from splitpoint.baselines import METHODS
 from splitpoint.bench import uci
 from splitpoint.bench.protocols import Protocol
-from splitpoint.bench.record import Cell, Journal
+from splitpoint.bench.record import RECORDS, Cell, Journal
 from splitpoint.bench.runner import done_in, run_all
 from splitpoint.bench.suites import bench_uci
 from splitpoint.datasets import Tabular
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 SETTINGS = {"datasets": ["yacht"], "epochs": 2, "jobs": 1, "progress": False}
 NOT_RANKED = {"gaussian": {"spearman_epistemic"}, "conformal": {"spearman_epistemic", "spearman_total"}}
@@ -115,7 +115,7 @@ def test_a_method_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
 
     monkeypatch.setattr(METHODS["laplace"], "fit_many", broken)
     work = [bundle("laplace", "splitpoint"), bundle("gaussian")]
-    assert run_all(work, uci.run, tmp_path, jobs=1, progress=False) == 2
+    run_all(work, uci.run, tmp_path, jobs=1, progress=False)
     found = by_trial(Journal(tmp_path).read())
     assert {key: one.error for key, one in found.items()} == {
         ("laplace", 0): "ValueError: it broke",
@@ -146,8 +146,25 @@ def test_trials_that_failed_are_told_and_not_tried_again(monkeypatch, tmp_path):
 
     monkeypatch.setattr(METHODS["gaussian"], "fit_many", broken)
     again = {"trials": 1, "methods": ["gaussian"], **SETTINGS}
-    assert "1 piece of work done; 1 trial failed, see the errors in the records." in bench_uci(tmp_path, **again)
-    assert bench_uci(tmp_path, **again).startswith("Nothing was left to do. Records: ")
+    told = r"Expected all 1 trial in .* but 1 failed, such as gaussian on yacht, trial 0 \(ValueError: it broke\)"
+    for _ in range(2):
+        with pytest.raises(SplitPointError, match=told):
+            bench_uci(tmp_path, **again)
+        assert len((tmp_path / RECORDS).read_text().splitlines()) == 1
+
+
+def test_trials_that_failed_are_tried_again_when_asked_for(monkeypatch, tmp_path):
+    def broken(*_args, **_rest):
+        raise ValueError("it broke")
+
+    wanted = {"trials": 2, "methods": ["gaussian"], **SETTINGS}
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS["gaussian"], "fit_many", broken)
+        with pytest.raises(SplitPointError, match="2 failed"):
+            bench_uci(tmp_path, **wanted)
+    assert bench_uci(tmp_path, retry=True, **wanted).startswith("1 piece of work done. ")
+    assert [record.error for record in Journal(tmp_path).read()] == [None, None]
+    assert bench_uci(tmp_path, retry=True, **wanted).startswith("Nothing was left to do. ")
 
 
 # What is left

@@ -164,13 +164,15 @@ def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
     parser.add_argument("--out", type=Path, default=out, help=f"folder of the records (default: {out})")
+    parser.add_argument("--retry-failed", action="store_true", help="try trials again that are recorded as failed")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _of_run(options: argparse.Namespace) -> dict[str, Any]:
     """What all experiments take."""
     return {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed")} | {
-        "progress": not options.quiet
+        "retry": options.retry_failed,
+        "progress": not options.quiet,
     }
 
 

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -17,6 +17,8 @@ from splitpoint import __version__
 from splitpoint.errors import DataError
 
 RECORDS = "records.jsonl"
+
+K = TypeVar("K")
 
 
 class Cell(NamedTuple):
@@ -130,7 +132,10 @@ class Journal:
             return file.read(1) == b"\n"
 
     def read(self) -> list[Record]:
-        """All records of whole stacks, the first of every trial; torn lines and torn stacks do not count."""
+        """All records of whole stacks; torn lines and torn stacks do not count.
+
+        Of every trial it is the first that did not fail, or the first.
+        """
         if not self.path.is_file():
             return []
         with open(self.path, encoding="utf-8", errors="replace") as file:
@@ -150,12 +155,18 @@ def _whole(line: str) -> Record | None:
 def _whole_stacks(records: Iterable[Record]) -> list[Record]:
     stacks: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
-        stacks.setdefault((*record.cell, record.seed, record.stack), {}).setdefault(record.trial, record)
+        _keep(stacks.setdefault((*record.cell, record.seed, record.stack), {}), record.trial, record)
     kept: dict[tuple[Any, ...], Record] = {}
     for stack in stacks.values():
         for record in stack.values() if all(set(r.stack) == set(stack) for r in stack.values()) else ():
-            kept.setdefault((*record.cell, record.seed, record.trial), record)
+            _keep(kept, (*record.cell, record.seed, record.trial), record)
     return list(kept.values())
+
+
+def _keep(records: dict[K, Record], key: K, record: Record) -> None:
+    """Put a record in its place where there is none yet, or where it succeeds after a failure."""
+    if key not in records or (records[key].error is not None and record.error is None):
+        records[key] = record
 
 
 def read_records(folder: Path) -> list[Record]:

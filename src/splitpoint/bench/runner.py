@@ -46,11 +46,12 @@ W = TypeVar("W", bound=Work)
 T = TypeVar("T")
 
 
-def done_in(folder: Path) -> Callable[[Cell, int], set[int]]:
-    """Which trials of a cell and seed a folder holds already."""
+def done_in(folder: Path, *, retry: bool = False) -> Callable[[Cell, int], set[int]]:
+    """Which trials of a cell and seed a folder holds already; those that failed do not count with `retry`."""
     found: dict[tuple[Cell, int], set[int]] = {}
     for record in Journal(folder).read():
-        found.setdefault((record.cell, record.seed), set()).add(record.trial)
+        if record.error is None or not retry:
+            found.setdefault((record.cell, record.seed), set()).add(record.trial)
     return lambda cell, seed: found.get((cell, seed), set())
 
 
@@ -66,7 +67,7 @@ def run_all(
     jobs: int,
     progress: bool,
     keep: Callable[[T], list[Record]] = _only_records,
-) -> int:
+) -> None:
     """Do all the work, largest pieces first, appending the records of every piece as it is done.
 
     Args:
@@ -77,22 +78,15 @@ def run_all(
         progress: whether to show one bar over all the work.
         keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
             records say that the work is done, and returns them.
-
-    Returns:
-        Number of records that failed.
     """
     _check_folder(folder)
     journal = Journal(folder)
-    failed = 0
     total = sum(piece.cost for piece in work)
     with tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown:
         for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, shown):
             for stack in stacks:
-                records = keep(stack)
-                journal.append(records)
-                failed += sum(record.error is not None for record in records)
+                journal.append(keep(stack))
             shown.update(piece.cost)
-    return failed
 
 
 def _check_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from splitpoint.bench.record import RECORDS, Journal, Record
 from splitpoint.bench.runner import done_in, run_all
 from splitpoint.datasets import TABLES
 from splitpoint.datasets.images import IMAGE_SETS
-from splitpoint.errors import SettingsError
+from splitpoint.errors import SettingsError, SplitPointError
 
 
 def bench_uci(
@@ -32,6 +32,7 @@ def bench_uci(
     epochs: int | None = None,
     jobs: int = 2,
     seed: int = 0,
+    retry: bool = False,
     progress: bool = True,
 ) -> str:
     """Run the UCI experiments that `folder` lacks; returns what was done, in words."""
@@ -43,9 +44,9 @@ def bench_uci(
     for dataset in datasets:
         chosen.table(dataset)
     _check_settings(folder, "uci", protocol, _epochs(chosen, datasets, epochs))
-    work = uci.bundles(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder))
-    failed = run_all(work, uci.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work), failed)
+    work = uci.bundles(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder, retry=retry))
+    run_all(work, uci.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work))
 
 
 def bench_cubic(
@@ -57,6 +58,7 @@ def bench_cubic(
     epochs: int | None = None,
     jobs: int = 2,
     seed: int = 0,
+    retry: bool = False,
     progress: bool = True,
 ) -> str:
     """Run the cubic experiment that `folder` lacks; returns what was done, in words."""
@@ -71,9 +73,9 @@ def bench_cubic(
             curves.put(asdict(outcome.curve))
         return outcome.records
 
-    work = cubic.units(noises, methods, trials, seed, epochs, done_in(folder))
-    failed = run_all(work, cubic.run, folder, jobs=jobs, progress=progress, keep=keep)
-    return _summary(folder, len(work), failed)
+    work = cubic.units(noises, methods, trials, seed, epochs, done_in(folder, retry=retry))
+    run_all(work, cubic.run, folder, jobs=jobs, progress=progress, keep=keep)
+    return _summary(folder, len(work))
 
 
 def bench_uci_ablation(
@@ -85,6 +87,7 @@ def bench_uci_ablation(
     epochs: int | None = None,
     jobs: int = 2,
     seed: int = 0,
+    retry: bool = False,
     progress: bool = True,
 ) -> str:
     """Run the ablations on UCI sets that `folder` lacks; returns what was done, in words."""
@@ -95,9 +98,9 @@ def bench_uci_ablation(
     for dataset in datasets:
         chosen.table(dataset)
     _check_settings(folder, "uci-ablation", "paper", _epochs(chosen, datasets, epochs))
-    work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder))
-    failed = run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work), failed)
+    work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder, retry=retry))
+    run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work))
 
 
 def bench_images(
@@ -113,6 +116,7 @@ def bench_images(
     epochs: int | None = None,
     jobs: int = 2,
     seed: int = 0,
+    retry: bool = False,
     progress: bool = True,
 ) -> str:
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
@@ -127,9 +131,9 @@ def bench_images(
         return outcome.records
 
     wholes = [images.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
-    work = images.units(wholes, methods, trials, done_in(folder))
-    failed = run_all(work, images.run, folder, jobs=jobs, progress=progress, keep=keep)
-    return _summary(folder, len(work), failed)
+    work = images.units(wholes, methods, trials, done_in(folder, retry=retry))
+    run_all(work, images.run, folder, jobs=jobs, progress=progress, keep=keep)
+    return _summary(folder, len(work))
 
 
 def bench_images_ablation(
@@ -145,15 +149,16 @@ def bench_images_ablation(
     epochs: int | None = None,
     jobs: int = 2,
     seed: int = 0,
+    retry: bool = False,
     progress: bool = True,
 ) -> str:
     """Run the ablations on pictures that `folder` lacks; returns what was done, in words."""
     plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, trials, jobs)
     ablations = _among("ablations", ablations, list(image_ablation.ABLATIONS))
     wholes = [image_ablation.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
-    work = image_ablation.units(wholes, ablations, trials, done_in(folder))
-    failed = run_all(work, image_ablation.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work), failed)
+    work = image_ablation.units(wholes, ablations, trials, done_in(folder, retry=retry))
+    run_all(work, image_ablation.run, folder, jobs=jobs, progress=progress)
+    return _summary(folder, len(work))
 
 
 def _pictures(
@@ -197,10 +202,19 @@ def _pictures(
     return found
 
 
-def _summary(folder: Path, pieces: int, failed: int) -> str:
+def _summary(folder: Path, pieces: int) -> str:
+    """What was done; an error where a trial of the folder has failed."""
+    records = Journal(folder).read()
+    failed = [record for record in records if record.error is not None]
+    if failed:
+        first = failed[0]
+        raise SplitPointError(
+            f"Expected all {_count(len(records), 'trial')} in {folder} to succeed, but {len(failed)} failed, such as "
+            f"{first.method} on {first.dataset}, trial {first.trial} ({first.error}); the records tell the rest, "
+            "--retry-failed tries again."
+        )
     done = f"{_count(pieces, 'piece')} of work done" if pieces else "Nothing was left to do"
-    trouble = f"; {_count(failed, 'trial')} failed, see the errors in the records" if failed else ""
-    return f"{done}{trouble}. Records: {folder / RECORDS}. Next: splitpoint report {folder}"
+    return f"{done}. Records: {folder / RECORDS}. Next: splitpoint report {folder}"
 
 
 def _count(number: int, thing: str) -> str:
