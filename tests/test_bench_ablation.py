@@ -102,6 +102,7 @@ def test_variants_that_are_the_same_fit_agree(everything):
         ("residuals=loo", "quantile_loss=pinball"),
         ("residuals=loo", "quantile_layers=1;mar_layers=3"),
         ("residuals=loo", "calibration=none"),
+        ("calibration=conformal", "calibration_share=0.3"),
     ]
     for one, other in same:
         assert found[one][0].metrics == found[other][0].metrics
@@ -112,6 +113,12 @@ def test_variants_that_differ_do_not(everything):
     for name in ("training", "hidden_layers", "residuals", "head_layers"):  # three passes do not tell losses apart
         scores = [found[variant.name][0].metrics["winkler"] for variant in ABLATIONS[name]]
         assert len(set(scores)) == len(scores)
+
+
+def test_calibration_has_its_share_of_the_rows_but_at_least_80(everything):
+    scores = [by_variant(everything)[variant.name][0].metrics["winkler"] for variant in ABLATIONS["calibration_share"]]
+    assert scores[0] == scores[1]  # of 270 training rows
+    assert len(set(scores)) == len(scores) - 1
 
 
 def test_consistent_intervals_are_never_narrower(everything):

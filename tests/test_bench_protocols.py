@@ -1,6 +1,7 @@
 """How trials are set up. Tests of real sets are skipped where SPLITPOINT_DATA does not name them."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -230,3 +231,12 @@ def test_an_unknown_protocol_lists_those_there_are():
 def test_an_unknown_noise_lists_those_there_are():
     with pytest.raises(SettingsError, match=r"Expected noise to be one of .*log_normal.*, but got 'loud'"):
         PAPER.trial(synthetic(), "loud", 0)
+
+
+def test_calibration_rows_of_a_smaller_share_are_part_of_those_of_a_larger_one():
+    table, protocol = synthetic(), protocol_of("paper")
+    masks = [protocol.trial(table, "clean", 3, share).held_out for share in (0.1, 0.3, 0.5)]
+    assert [int(mask.sum()) for mask in masks] == [90, 270, 450]
+    for small, large in itertools.pairwise(masks):
+        assert bool(large[small].all())
+    assert torch.equal(masks[1], protocol.trial(table, "clean", 3).held_out)

@@ -233,10 +233,10 @@ def test_laws_of_noise_in_one_stack_learn_what_they_would_alone(tmp_path):
 def test_one_law_of_noise_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
     trial = Protocol.trial
 
-    def broken(self, table, noise, number):
+    def broken(self, table, noise, *rest):
         if noise == "trimodal":
             raise ValueError("no such noise")
-        return trial(self, table, noise, number)
+        return trial(self, table, noise, *rest)
 
     monkeypatch.setattr(Protocol, "trial", broken)
     run_all([bundle("gaussian", noises=("clean", "trimodal"))], uci.run, tmp_path, jobs=1, progress=False)

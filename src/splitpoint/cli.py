@@ -120,7 +120,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     ablation.add_argument(
         "--ablations",
         nargs="+",
-        help="training, hidden_layers, residuals, quantile_loss, head_layers, calibration (default: all)",
+        help="training, hidden_layers, residuals, quantile_loss, head_layers, calibration, calibration_share "
+        "(default: all)",
     )
     _add_run(ablation, Path("out/uci-ablation"), trials=20)
     ablation.set_defaults(run=_bench_uci_ablation)

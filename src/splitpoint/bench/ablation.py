@@ -16,9 +16,9 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from splitpoint.bench.families import EFFORT, Fitted, Setup, base_networks, consistent
+from splitpoint.bench.families import Fitted, Setup, base_networks, consistent
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered, single_trials
-from splitpoint.bench.protocols import Rows, Trial
+from splitpoint.bench.protocols import CALIBRATION_SHARE, Rows
 from splitpoint.bench.record import Cell, Record
 from splitpoint.bench.uci import ROWS, budget_of, judged, setup_of, trials_of
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
@@ -37,7 +37,7 @@ class Variant:
         method: "splitpoint", the paper's recipe, or "splitpoint_default", ours.
         family: how base networks come about: "post_hoc" on all training rows, "held_out" on those that do not serve
             calibration, "joint" together with the heads.
-        share: of the training rows that the heads see.
+        share: of the training rows that the heads see, or that serve calibration where rows are held out.
         changes: settings that differ from those of the method.
     """
 
@@ -58,8 +58,8 @@ def _ours(changes: dict[str, Any]) -> Variant:
     return Variant(";".join(f"{key}={value}" for key, value in changes.items()), "splitpoint_default", changes=changes)
 
 
-def _calibrated(kind: str, family: str, interval: str) -> Variant:
-    return Variant(f"calibration={kind}", "splitpoint_default", family, changes={"interval": interval})
+def _calibrated(kind: str, family: str, interval: str, share: float = 1.0) -> Variant:
+    return Variant(f"calibration={kind}", "splitpoint_default", family, share, {"interval": interval})
 
 
 ABLATIONS: dict[str, tuple[Variant, ...]] = {
@@ -81,7 +81,11 @@ ABLATIONS: dict[str, tuple[Variant, ...]] = {
     "calibration": (
         _calibrated("none", "post_hoc", "split"),
         _calibrated("consistent", "post_hoc", "consistent"),
-        _calibrated("conformal", "held_out", "conformal"),
+        _calibrated("conformal", "held_out", "conformal", CALIBRATION_SHARE),
+    ),
+    "calibration_share": tuple(
+        Variant(f"calibration_share={share}", "splitpoint_default", "held_out", share, {"interval": "conformal"})
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5)
     ),
 }
 """Variants by what is ablated; the first two are the paper's, on its recipe, whose only trunk has `mar_layers`."""
@@ -105,7 +109,7 @@ class Unit(Piece):
     @property
     def cost(self) -> float:
         """A rough measure of the work, to begin with the largest."""
-        each = len(self.methods) if self.family == "post_hoc" else EFFORT.get(self.family, 10)
+        each = 10 if self.family == "joint" else len(self.methods)
         return ROWS.get(self.dataset, 1000) * len(self.trials) * each
 
     @property
@@ -126,16 +130,17 @@ def run(unit: Unit) -> Iterator[list[Record]]:
 def _run(unit: Unit) -> Iterator[list[Record]]:
     trials = trials_of(unit)
     setup = setup_of(unit, trials[0].train[0].shape[1])
-    fit = {"joint": _joint, "held_out": _held_out}.get(unit.family, _post_hoc)
-    for name, fitted in fit(unit, setup, trials):
+    fit = {"post_hoc": _post_hoc, "held_out": _held_out, "joint": _joint}[unit.family]
+    for name, fitted in fit(unit, setup):
         yield judged(unit, name, fitted, trials)
 
 
 Fits = Iterator[tuple[str, Fitted]]
 
 
-def _post_hoc(unit: Unit, setup: Setup, trials: Sequence[Trial]) -> Fits:
+def _post_hoc(unit: Unit, setup: Setup) -> Fits:
     """Heads on base networks of all training rows; variants that differ in name or interval alone share a fit."""
+    trials = trials_of(unit)
     networks, cost = base_networks(setup, [trial.train for trial in trials], unit.seeds)
     known: dict[tuple[SplitPointRegressor, float], tuple[list[RegressionPredictor], float]] = {}
     for variant in (VARIANTS[name] for name in unit.methods):
@@ -153,20 +158,25 @@ def _post_hoc(unit: Unit, setup: Setup, trials: Sequence[Trial]) -> Fits:
         yield variant.name, Fitted(predictors, _settings(variant, setup), seconds)
 
 
-def _held_out(unit: Unit, setup: Setup, trials: Sequence[Trial]) -> Fits:
-    """Heads on base networks that have not seen the calibration rows."""
-    data, calibration = [trial.proper for trial in trials], [trial.calibration for trial in trials]
-    networks, cost = base_networks(setup, data, unit.seeds)
+def _held_out(unit: Unit, setup: Setup) -> Fits:
+    """Heads on base networks that have not seen the calibration rows; variants with equal shares share a fit."""
+    known: dict[float, tuple[list[RegressionPredictor], float]] = {}
     for variant in (VARIANTS[name] for name in unit.methods):
-        began = time.process_time()
-        recipe = variant.recipe(setup, unit.epochs)
-        predictors = recipe.fit_many(networks, data, calibration=calibration, seeds=unit.seeds, progress=False)
-        yield variant.name, Fitted(predictors, _settings(variant, setup), cost + time.process_time() - began)
+        if variant.share not in known:
+            parts = trials_of(unit, variant.share)
+            data, calibration = [trial.proper for trial in parts], [trial.calibration for trial in parts]
+            networks, cost = base_networks(setup, data, unit.seeds)
+            began = time.process_time()
+            recipe = variant.recipe(setup, unit.epochs)
+            fitted = recipe.fit_many(networks, data, calibration=calibration, seeds=unit.seeds, progress=False)
+            known[variant.share] = fitted, cost + time.process_time() - began
+        predictors, seconds = known[variant.share]
+        yield variant.name, Fitted(predictors, _settings(variant, setup), seconds)
 
 
-def _joint(unit: Unit, setup: Setup, trials: Sequence[Trial]) -> Fits:
+def _joint(unit: Unit, setup: Setup) -> Fits:
     """Base networks and heads trained together, with the budget of the base networks."""
-    budget = setup.budget
+    budget, trials = setup.budget, trials_of(unit)
     for variant in (VARIANTS[name] for name in unit.methods):
         began = time.process_time()
         predictors = [

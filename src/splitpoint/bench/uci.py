@@ -12,7 +12,7 @@ from torch import nn
 from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
 from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
-from splitpoint.bench.protocols import Budget, Trial, protocol_of
+from splitpoint.bench.protocols import CALIBRATION_SHARE, Budget, Trial, protocol_of
 from splitpoint.bench.record import Record
 
 HIDDEN = 50
@@ -87,11 +87,11 @@ def _run(units: tuple[Unit, ...]) -> Iterator[list[Record]]:
         yield [record for unit, part, own in parts for record in judged(unit, method, part, own)]
 
 
-def trials_of(piece: Piece) -> list[Trial]:
-    """The rows of every trial of a piece of work on a UCI set."""
+def trials_of(piece: Piece, share: float = CALIBRATION_SHARE) -> list[Trial]:
+    """The rows of every trial of a piece of work on a UCI set, a share of which serves calibration."""
     protocol = protocol_of(piece.protocol)
     table = protocol.table(piece.dataset)
-    return [protocol.trial(table, piece.noise, number) for number in piece.trials]
+    return [protocol.trial(table, piece.noise, number, share) for number in piece.trials]
 
 
 def setup_of(piece: Piece, features: int) -> Setup:
