@@ -96,11 +96,8 @@ def floors(section: Section) -> Iterator[str]:
     for dataset in section.datasets:
         cells = []
         for method in (PAPER, *bars):
-            ratios = [
-                section.entries[method, dataset, side].mean / section.entries[method, dataset, floor].mean
-                for side, floor in SIDES
-            ]
-            cells.append("failed" if math.isnan(sum(ratios)) else " / ".join(f"{ratio:.2f}" for ratio in ratios))
+            ratios = _over_floor(section, method, dataset)
+            cells.append(_both(ratios))
             if method in bars:
                 within[method] += all(ratio <= bars[method] for ratio in ratios)
         rows.append([dataset, *cells])
@@ -119,6 +116,17 @@ def floors(section: Section) -> Iterator[str]:
         f"drawn at random as the 10% for testing are, on {split:.1f}."
     )
     yield ""
+
+
+def _over_floor(section: Section, row: str, dataset: str) -> list[float]:
+    """Coverage errors above and below in units of what chance alone leaves."""
+    return [
+        section.entries[row, dataset, side].mean / section.entries[row, dataset, floor].mean for side, floor in SIDES
+    ]
+
+
+def _both(ratios: Sequence[float]) -> str:
+    return "failed" if math.isnan(sum(ratios)) else " / ".join(f"{ratio:.2f}" for ratio in ratios)
 
 
 def chance(bar: float, trials: int, factor: float) -> float:
@@ -161,6 +169,25 @@ def uci(folder: Path) -> Iterator[str]:
             yield from duels(section, "winkler", (PAPER, ENSEMBLE))
             yield from duels(section, "spearman_total", (PAPER, ENSEMBLE))
             yield from floors(section)
+
+
+def ablations(folder: Path) -> Iterator[str]:
+    """What every setting of the method does to width and miss, to the ranking of errors and to coverage."""
+    records = read_records(folder)
+    yield from failures(records)
+    for section in sections(records):
+        yield f"### {names.title(section.place.method)}: {section.row_kind}"
+        yield ""
+        yield f"{section.title}, {section.extent} in each cell; published figures: {section.verdicts}."
+        yield ""
+        for measure in ("winkler", "spearman_total"):
+            columns = [[section.entries[row, data, measure] for row in section.rows] for data in section.datasets]
+            texts = [[entry.text(decimals(column)) for entry in column] for column in columns]
+            head = f"{MEASURES[measure].title} ({MEASURES[measure].preference})"
+            rows = [[row, *cells] for row, *cells in zip(section.rows, *texts, strict=True)]
+            yield from table([head, *section.datasets], rows)
+        rows = [[row, *(_both(_over_floor(section, row, data)) for data in section.datasets)] for row in section.rows]
+        yield from table(["PIECE+ / PIECE- over their floor", *section.datasets], rows)
 
 
 def placed(page: str, name: str, lines: Sequence[str]) -> str:
@@ -315,6 +342,7 @@ def headline(folder: Path) -> Iterator[str]:
 
 BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {
     (ROOT / "docs" / "benchmarks.md", "uci"): uci,
+    (ROOT / "docs" / "benchmarks.md", "uci-ablation"): ablations,
     (ROOT / "docs" / "benchmarks.md", "cubic"): cubic,
     (ROOT / "docs" / "benchmarks.md", "images"): images,
     (ROOT / "README.md", "uci"): headline,

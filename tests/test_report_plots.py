@@ -107,3 +107,19 @@ def test_dependence_shows_ours_and_the_published_figures(cell):
     marks = [circle.get("class") for circle in drawn.iter("circle")]
     assert marks.count("full") == 3
     assert marks.count("hollow") == 2  # nothing is published for 0.5
+
+
+def test_a_value_that_is_a_word_has_a_level_line(cell):
+    variants = [f"train_fraction={share}" for share in (0.2, 1.0)] + ["training=joint"]
+    records = [
+        record for name in variants for record in cell("concrete", "splitpoint", {"rmse": [7.0, 7.2]}, variant=name)
+    ]
+    (section,) = sections(records)
+    assert section.rows == ("0.2", "1.0", "joint")
+    assert plots.numeric(section)
+    drawn = parsed(plots.dependence(section.tables[0], 0))
+    levels = [line for line in drawn.iter("line") if line.get("class") == "level"]
+    assert len(levels) == 1
+    assert levels[0].get("y1") == levels[0].get("y2")
+    assert "joint" in words(plots.dependence(section.tables[0], 0))
+    assert [circle.get("class") for circle in drawn.iter("circle")].count("full") == 2

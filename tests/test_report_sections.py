@@ -75,7 +75,7 @@ def test_variants_are_grouped_by_what_they_change(cell):
     for variant in ("train_fraction=0.4", "training=stagewise;train_fraction=0.2", "a=1;b=2", "training=joint"):
         records += cell("wine", "splitpoint", {"rmse": [1.0, 1.0]}, suite="uci-ablation", variant=variant)
     found = {section.place.factor: section.rows for section in sections(records)}
-    assert found == {"a, b": ("1, 2",), "train_fraction": ("0.2", "0.4"), "training": ("joint",)}
+    assert found == {"a, b": ("1, 2",), "train_fraction": ("0.2", "0.4", "joint")}
 
 
 def test_words_beside_numbers_make_tables_of_their_own(cell):
@@ -115,7 +115,6 @@ def test_sections_of_pictures():
         ("calib_fraction", "uq_train_set=calibration"),
         ("hidden_layers", ""),
         ("train_fraction", ""),
-        ("training", ""),
     }
     for section in found[1:]:
         known = {row for (row, _, name), entry in section.entries.items() if name == "accuracy" and entry.published}

@@ -119,35 +119,42 @@ def coverage_against_width(shown: Sequence[Mark]) -> str:
 
 
 def numeric(section: Section) -> bool:
-    """Whether the section varies a setting that is a number, with at least two values."""
+    """Whether the section varies a setting that has at least two numbers among its values."""
     values = [names.as_number(row) for row in section.rows]
-    return bool(section.place.factor) and len(values) > 1 and None not in values
+    return bool(section.place.factor) and sum(value is not None for value in values) > 1
 
 
 def dependence(table: Table, index: int) -> str:
-    """One column of a table against the setting: ours with two standard errors, published figures dashed."""
+    """One column of a table against the setting: ours with two standard errors, published figures dashed.
+
+    A value of the setting that is a word has a level line.
+    """
     column = table.columns[index]
-    at = {row: float(row) for row in table.rows}
-    ours = {row: table.entries[row, index] for row in table.rows if _whole(table.entries.get((row, index)))}
+    at = {row: number for row in table.rows if (number := names.as_number(row)) is not None}
+    whole = {row: table.entries[row, index] for row in table.rows if _whole(table.entries.get((row, index)))}
+    ours, words = ({row: e for row, e in whole.items() if (row in at) is kind} for kind in (True, False))
     theirs = {
         row: entry.published
-        for row in table.rows
+        for row in at
         if (entry := table.entries.get((row, index))) is not None and entry.published is not None
     }
     left, right, top, bottom = 48, 232, 26, 132
-    spans = [(entry.mean, 2 * _or_zero(entry.stderr)) for entry in ours.values()]
+    spans = [(entry.mean, 2 * _or_zero(entry.stderr)) for entry in whole.values()]
     spans += [(figure.mean, 2 * _or_zero(figure.stderr)) for figure in theirs.values()]
     x = svg.Scale(*svg.around(at.values()), left, right)
     y = svg.Scale(*svg.around(mean + sign * error for mean, error in spans for sign in (-1, 1)), bottom, top)
     parts = svg.axes(column.title, x, y, {value: svg.short(value) for value in sorted(at.values())})
     published = [(x(at[row]), y(figure.mean)) for row, figure in theirs.items()]
     parts += [svg.curve(published, "published"), *(svg.circle(*point, 3.5, "hollow") for point in published)]
+    for row, entry in words.items():
+        parts += [svg.line(left, y(entry.mean), right, y(entry.mean), "level")]
+        parts += [svg.text(right - 4, y(entry.mean) - 4, row, "small", "end")]
     for row, entry in ours.items():
         error = 2 * _or_zero(entry.stderr)
         parts += [svg.line(x(at[row]), y(entry.mean - error), x(at[row]), y(entry.mean + error), "error")]
     points = [(x(at[row]), y(entry.mean)) for row, entry in ours.items()]
     parts += [svg.curve(points, "ours"), *(svg.circle(*point, 3.5, "full") for point in points)]
-    said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in ours.items())
+    said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in whole.items())
     return svg.drawing(240, 158, f"{column.title}, {column.measure.title}. {said}.", parts)
 
 

@@ -100,6 +100,11 @@ def sections(records: Sequence[Record]) -> list[Section]:
     return [_section(place, grouped[place]) for place in order]
 
 
+SAME_TABLE = {"training": "train_fraction"}
+"""Settings whose values are rows of the table of another one: joint training is compared with heads on shares of the
+training rows, as in the published tables."""
+
+
 def _place(record: Record) -> tuple[Place, str]:
     variant = normalised(record.variant)
     if not variant:
@@ -107,6 +112,7 @@ def _place(record: Record) -> tuple[Place, str]:
     varied, held = _varied(variant.split(";"))
     pairs = [part.partition("=") for part in varied]
     factor, value = (", ".join(pair[index] for pair in pairs) for index in (0, 2))
+    factor = SAME_TABLE.get(factor, factor)
     return Place(record.suite, record.protocol, record.noise, record.method, factor, ";".join(held)), value
 
 
