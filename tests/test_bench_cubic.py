@@ -216,3 +216,12 @@ def test_bad_arguments_are_told_in_one_sentence(tmp_path, arguments, parts):
     with pytest.raises(SettingsError) as caught:
         bench_cubic(tmp_path, **arguments)
     assert all(part in str(caught.value) for part in parts)
+
+
+def test_damaged_curves_are_left_out_and_the_run_goes_on(tmp_path):
+    wanted = {"trials": 1, **QUICK}
+    bench_cubic(tmp_path, methods=["gaussian"], **wanted)
+    with open(tmp_path / "curves.jsonl", "a") as file:
+        file.write('{"torn\n3\n')
+    bench_cubic(tmp_path, methods=["conformal"], **wanted)
+    assert [line["method"] for line in curves(tmp_path)] == ["gaussian", "conformal"]

@@ -157,6 +157,15 @@ def test_lines_that_are_no_records_are_skipped(journal, line):
     assert journal.read() == stack_of(0) + stack_of(1)
 
 
+@pytest.mark.parametrize(
+    "change", [{"metrics": {"rmse": "abc"}}, {"versions": None}, {"settings": 3}, {"timing": {"train_cpu_s": []}}]
+)
+def test_records_whose_parts_are_of_another_kind_are_skipped(journal, change):
+    odd = json.dumps(json.loads(record(2, (2,)).line()) | change) + "\n"
+    journal.path.write_text(text_of(stack_of(0)) + odd)
+    assert journal.read() == stack_of(0)
+
+
 def test_bytes_that_are_no_text_are_skipped(journal):
     journal.path.write_bytes(text_of(stack_of(0)).encode() + b"\xff\xfe\x80\n" + text_of(stack_of(1)).encode())
     assert journal.read() == stack_of(0) + stack_of(1)
@@ -220,5 +229,5 @@ def test_a_folder_with_results_gives_them(journal, tmp_path):
 
 
 def test_versions_name_what_results_depend_on():
-    assert set(versions()) == {"python", "splitpoint", "torch"}
+    assert set(versions()) == {"numpy", "python", "source", "splitpoint", "torch"}
     assert all(isinstance(version, str) for version in versions().values())

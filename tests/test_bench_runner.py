@@ -188,7 +188,7 @@ def test_arithmetic_is_put_back(tmp_path):
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_a_folder_that_cannot_be_is_told_at_once(tmp_path, folder):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"Expected to write records to the folder .*, but cannot write to .*file\."):
+    with pytest.raises(DataError, match=r"Expected to write records to the folder .*file.*, but got: .*"):
         run_all([Toy("a", (0,))], None, tmp_path / folder, jobs=1, progress=False)
 
 

@@ -146,7 +146,7 @@ def test_trials_that_failed_are_told_and_not_tried_again(monkeypatch, tmp_path):
 
     monkeypatch.setattr(METHODS["gaussian"], "fit_many", broken)
     again = {"trials": 1, "methods": ["gaussian"], **SETTINGS}
-    told = r"Expected all 1 trial in .* but 1 failed, such as gaussian on yacht, trial 0 \(ValueError: it broke\)"
+    told = r"Expected all 1 trial .* but 1 failed, such as gaussian on yacht, trial 0 \(ValueError: it broke\)"
     for _ in range(2):
         with pytest.raises(SplitPointError, match=told):
             bench_uci(tmp_path, **again)
@@ -201,9 +201,53 @@ def test_methods_of_a_family_with_the_same_trials_left_are_one_unit():
 
 def test_all_sets_noises_and_families_are_asked_for():
     found = uci.bundles("paper", ["clean", "trimodal"], ["yacht", "boston"], uci.UCI_METHODS, 20, 0, None, none_done)
-    assert len(found) == 2 * len(uci.FAMILIES)
+    together = [one for one in found if one.units[0].family not in uci.RANDOM_INSIDE]
+    assert len(together) == 2 * (len(uci.FAMILIES) - len(uci.RANDOM_INSIDE))
     assert {one.label for one in found} >= {"yacht gaussian, yacht gaussian trimodal"}
-    assert all(len(one.units) == 2 and one.cost == 2 * one.units[0].cost > 0 for one in found)
+    assert all(len(one.units) == 2 and one.cost == 2 * one.units[0].cost > 0 for one in together)
+    apart = [one for one in found if one not in together]
+    assert len(apart) == 2 * 2 * len(uci.RANDOM_INSIDE)
+    assert all(len(one.units) == 1 for one in apart)
+
+
+@pytest.mark.parametrize("method", uci.UCI_METHODS)
+def test_results_do_not_depend_on_the_laws_of_noise_that_are_asked_for_with_them(tmp_path, method):
+    wanted = {"trials": 2, "methods": [method], **SETTINGS}
+    bench_uci(tmp_path / "one", noises=["log_normal"], **wanted)
+    bench_uci(tmp_path / "two", noises=["clean", "log_normal"], **wanted)
+    alone, together = (
+        {r.trial: r for r in Journal(tmp_path / n).read() if r.noise == "log_normal"} for n in ("one", "two")
+    )
+    for trial, one in alone.items():
+        for name in ("rmse", "winkler"):
+            assert one.metrics[name] == pytest.approx(together[trial].metrics[name], rel=1e-4)
+
+
+def test_failures_that_were_not_asked_for_are_no_error(monkeypatch, tmp_path):
+    def broken(*_args, **_rest):
+        raise ValueError("it broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS["gaussian"], "fit_many", broken)
+        with pytest.raises(SplitPointError, match="1 failed"):
+            bench_uci(tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
+    assert bench_uci(tmp_path, trials=1, methods=["laplace"], **SETTINGS).startswith("1 piece of work done. ")
+
+
+def test_settings_of_heads_and_calibration_are_recorded(tmp_path):
+    methods = ["splitpoint", "splitpoint_calibrated", "splitpoint_default", "splitpoint_conformal"]
+    bench_uci(tmp_path, trials=1, methods=methods, **SETTINGS)
+    found = {record.method: record.settings for record in Journal(tmp_path).read()}
+    assert found["splitpoint"]["heads"]["quantile_loss"] == "coverage"
+    assert found["splitpoint_calibrated"]["heads"]["interval"] == "consistent"
+    assert found["splitpoint_default"]["heads"]["epochs"] == SETTINGS["epochs"]
+    assert found["splitpoint_conformal"]["calibration_rows"] >= 80
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_told(tmp_path, seed):
+    with pytest.raises(SettingsError, match=f"Expected seed from 0 to 4294967295, but got {seed}"):
+        bench_uci(tmp_path, seed=seed, **SETTINGS)
 
 
 def test_trials_of_unequal_size_are_not_bundled():
@@ -288,7 +332,5 @@ def test_results_of_other_epochs_do_not_count_as_done(tmp_path):
 def test_a_folder_that_is_a_file_is_told_before_anything_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(uci, "run", None)
     (tmp_path / "file").touch()
-    with pytest.raises(
-        DataError, match=r"Expected to write records to the folder .*file, but cannot write to .*file\."
-    ):
+    with pytest.raises(DataError, match=r"Expected to write records to the folder .*file, but got: .*"):
         bench_uci(tmp_path / "file", trials=1, methods=["gaussian"], **SETTINGS)

@@ -36,3 +36,14 @@ def test_inputs_without_gradient_get_none():
     stacked_linear(x.detach(), weight, bias).sum().backward()
     assert x.grad is None
     assert weight.grad is not None
+
+
+def test_the_product_works_under_autocast_and_inside_function_transforms():
+    x, weight, bias = (part.detach().float() for part in parts(20, 2))
+    weight.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = stacked_linear(x, weight, bias)
+    found.float().sum().backward()
+    torch.testing.assert_close(weight.grad, x.sum(1)[..., None].expand_as(weight))
+    slopes = torch.func.vmap(torch.func.grad(lambda w, a, b: stacked_linear(a[None], w[None], b[None]).sum()))
+    torch.testing.assert_close(slopes(weight.detach(), x, bias), weight.grad)

@@ -1,5 +1,7 @@
 """Records to sections: what stands together, in which order, and what every cell holds."""
 
+from dataclasses import replace
+
 import pytest
 
 from image_results import image_records, image_trials
@@ -154,3 +156,11 @@ def test_a_noise_and_a_method_of_one_name_are_told_apart(cell, noise):
     (section,) = sections(cell("cubic", "gaussian", {"rmse": [1.0, 2.0]}, noise=noise, suite="cubic"))
     assert section.rows == ("gaussian",)
     assert section.title.endswith({"clean": "no added noise", "gaussian": "Gaussian noise"}[noise])
+
+
+def test_several_seeds_of_a_trial_are_one_trial(cell):
+    records = cell("boston", "gaussian", {"rmse": [1.0, 3.0]})
+    again = [replace(record, seed=1, metrics={"rmse": 2 + record.metrics["rmse"]}) for record in records]
+    (section,) = sections([*records, *again])
+    entry = section.entries["gaussian", "boston", "rmse"]
+    assert (entry.trials, entry.mean, entry.stderr) == (2, 3.0, 1.0)

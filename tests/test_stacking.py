@@ -261,6 +261,10 @@ def test_dropout_lets_gradients_through_where_it_keeps():
     assert torch.equal(x.grad, found)
 
 
+def test_dropout_at_rate_one_leaves_nothing():
+    assert torch.equal(StackedDropout(1.0)(torch.randn(1000)).abs(), torch.zeros(1000))
+
+
 @pytest.mark.parametrize(("rate", "training"), [(0.5, False), (0.0, True)])
 def test_dropout_is_nothing_in_eval_mode_or_at_rate_zero(rate, training):
     x = torch.randn(4, 5)

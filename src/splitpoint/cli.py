@@ -161,9 +161,9 @@ def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
     parser.add_argument(
         "--trials", "--seeds", type=int, default=trials, help=f"of every experiment (default: {trials})"
     )
-    parser.add_argument("--epochs", type=int, help="of the networks (default: those of the protocol)")
+    parser.add_argument("--epochs", type=int, help="of networks and heads (default: those of the protocol)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is random but the splits of tables (default: 0)")
     parser.add_argument("--out", type=Path, default=out, help=f"folder of the records (default: {out})")
     parser.add_argument("--retry-failed", action="store_true", help="try trials again that are recorded as failed")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -209,7 +209,8 @@ class ArrayFeed(Feed):
         orders = [one_pass(*own, count) for own in zip(self.places, self.generators, strict=True)]
         steps = torch.stack(orders).unflatten(1, (self.steps, self.batch_size)).transpose(0, 1)
         for some in steps.split(self._gathered()):
-            rows = {k: v.index_select(0, some.flatten()).unflatten(0, some.shape) for k, v in self.columns.items()}
+            taken = some.flatten().to(next(iter(self.columns.values())).device)
+            rows = {k: v.index_select(0, taken).unflatten(0, some.shape) for k, v in self.columns.items()}
             together = next(labelled([_item(rows)], 1)).to(self.network)
             assert together.target is not None
             together = replace(together, target=self.prepare(together.target))

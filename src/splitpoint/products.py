@@ -27,17 +27,23 @@ def stacked_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class NarrowLinear(torch.autograd.Function):
     """`stacked_linear` of few outputs: batched products are slow where the last axis of their result is short."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """See `stacked_linear`."""
-        ctx.save_for_backward(x, weight)
         return torch.baddbmm(bias.mT, weight.mT, x.mT).mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
+        """Keep what the gradients need."""
+        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         """Gradients of x, if it needs one, weight and bias."""
-        (grad,) = grads
         x, weight = ctx.saved_tensors
+        grad = grads[0].to(weight.dtype)  # lower precision where the product ran under autocast
         back = None
         if ctx.needs_input_grad[0]:
             back = grad * weight.mT if weight.shape[2] == 1 else torch.bmm(grad, weight.mT)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from splitpoint.batches import output_tensor
 from splitpoint.products import stacked_linear
-from splitpoint.surgery import ChannelMaskDropout, Conditioned, conditioned
+from splitpoint.surgery import ChannelMaskDropout, Conditioned, MaskDropout, conditioned
 
 POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
@@ -116,17 +116,19 @@ class StackedLinear(nn.Module):
 class StackedDropout(nn.Module):
     """Dropout whose mask comes from sixteen random bits a number, drawn four at a time, in place of a Bernoulli each.
 
-    The rate is rounded to a multiple of 2^-16; what is kept is scaled up by the rounded one.
+    The rate is rounded to a multiple of 2^-16; what is kept is scaled up by the rounded one. At rate 1 nothing is.
     """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.dropped = min(round(rate * 2**16), 2**16 - 1)
+        self.dropped = round(rate * 2**16)
 
     def forward(self, x: Tensor) -> Tensor:
         """Numbers of any shape, some of them zero in train mode."""
         if not self.training or not self.dropped:
             return x
+        if self.dropped == 2**16:
+            return x * 0.0
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= self.dropped - 2**15
         return x * (kept.to(x.dtype) * (2**16 / (2**16 - self.dropped)))
@@ -144,7 +146,7 @@ class BatchedStack(Stack):
         self.linears = [name for name, module in graph.named_modules() if isinstance(module, nn.Linear)]
         for name in self.linears:
             graph.set_submodule(name, StackedLinear([network.get_submodule(name) for network in networks]))  # type: ignore[misc]
-        for name in [name for name, module in graph.named_modules() if isinstance(module, nn.Dropout)]:
+        for name in [name for name, module in graph.named_modules() if type(module) in (nn.Dropout, MaskDropout)]:
             graph.set_submodule(name, StackedDropout(graph.get_submodule(name).p))  # type: ignore[arg-type]
         self.graph = graph
 

@@ -155,12 +155,12 @@ def _post_hoc(unit: Unit, setup: Setup) -> Fits:
         predictors, seconds = known[key]
         if recipe.interval == "consistent":
             predictors = [consistent(predictor) for predictor in predictors]
-        yield variant.name, Fitted(predictors, _settings(variant, setup), seconds)
+        yield variant.name, Fitted(predictors, setup.with_heads(recipe, share=variant.share), seconds)
 
 
 def _held_out(unit: Unit, setup: Setup) -> Fits:
     """Heads on base networks that have not seen the calibration rows; variants with equal shares share a fit."""
-    known: dict[float, tuple[list[RegressionPredictor], float]] = {}
+    known: dict[float, tuple[list[RegressionPredictor], dict[str, Any], float]] = {}
     for variant in (VARIANTS[name] for name in unit.methods):
         if variant.share not in known:
             parts = trials_of(unit, variant.share)
@@ -169,9 +169,9 @@ def _held_out(unit: Unit, setup: Setup) -> Fits:
             began = time.process_time()
             recipe = variant.recipe(setup, unit.epochs)
             fitted = recipe.fit_many(networks, data, calibration=calibration, seeds=unit.seeds, progress=False)
-            known[variant.share] = fitted, cost + time.process_time() - began
-        predictors, seconds = known[variant.share]
-        yield variant.name, Fitted(predictors, _settings(variant, setup), seconds)
+            settings = setup.with_heads(recipe, calibration_rows=len(calibration[0][0]))
+            known[variant.share] = fitted, settings, cost + time.process_time() - began
+        yield variant.name, Fitted(*known[variant.share])
 
 
 def _joint(unit: Unit, setup: Setup) -> Fits:
@@ -179,8 +179,9 @@ def _joint(unit: Unit, setup: Setup) -> Fits:
     budget, trials = setup.budget, trials_of(unit)
     for variant in (VARIANTS[name] for name in unit.methods):
         began = time.process_time()
+        recipe = variant.recipe(setup, unit.epochs)
         predictors = [
-            variant.recipe(setup, unit.epochs).fit_jointly(
+            recipe.fit_jointly(
                 build(setup.factory, seed),
                 Shuffled(trial.train, budget.batch_size, seed),
                 base_epochs=budget.epochs,
@@ -190,11 +191,7 @@ def _joint(unit: Unit, setup: Setup) -> Fits:
             )
             for seed, trial in zip(unit.seeds, trials, strict=True)
         ]
-        yield variant.name, Fitted(predictors, _settings(variant, setup), time.process_time() - began)
-
-
-def _settings(variant: Variant, setup: Setup) -> dict[str, Any]:
-    return asdict(setup.budget) | variant.changes
+        yield variant.name, Fitted(predictors, setup.with_heads(recipe), time.process_time() - began)
 
 
 def _share_of(rows: Rows, share: float, trial: int) -> Rows:

@@ -67,10 +67,18 @@ class KeyedLines:
             draft.write_text("".join(json.dumps(known) + "\n" for known in found.values()), encoding="utf-8")
 
     def lines(self) -> list[Mapping[str, Any]]:
-        """The lines that are there, as they are written."""
+        """The lines that are there, as they are written; damaged ones do not count."""
         if not self.path.is_file():
             return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        return [line for line in map(self._whole, text.splitlines()) if line is not None]
+
+    def _whole(self, text: str) -> Mapping[str, Any] | None:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            return None
+        return line if isinstance(line, dict) and all(name in line for name in self.keys) else None
 
     def _key(self, line: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(str(line[name]) for name in self.keys)

@@ -97,10 +97,11 @@ class Protocol:
         """How many times a trial holds every row of the data set."""
         return 3 if self.leaks and noise != "clean" else 1
 
-    def trial(self, table: Tabular, noise: str, trial: int, share: float = CALIBRATION_SHARE) -> Trial:
+    def trial(self, table: Tabular, noise: str, trial: int, share: float | None = None) -> Trial:
         """Rows of one trial; they depend on the protocol, the set, the noise and the trial's number only.
 
-        A share of the training rows serves calibration; those of a smaller share are part of those of a larger one.
+        A share of the training rows serves calibration, or three tenths but at least 80 of them where none is given;
+        the rows of a smaller share are part of those of a larger one.
         """
         if noise not in NOISES:
             raise SettingsError(f"Expected noise to be one of {NOISES}, but got {noise!r}.")
@@ -120,10 +121,10 @@ class Protocol:
         return Trial((parts.x_train, y_train), (parts.x_test, y_test), parts.scale, held_out)
 
 
-def held_out_rows(rows: int, generator: torch.Generator, share: float = CALIBRATION_SHARE) -> Tensor:
-    """A mask (rows,) of the training rows that serve calibration: a share of them, but at least 80."""
+def held_out_rows(rows: int, generator: torch.Generator, share: float | None = None) -> Tensor:
+    """A mask (rows,) of the training rows that serve calibration; see `Protocol.trial`."""
     mask = torch.zeros(rows, dtype=torch.bool)
-    count = max(int(share * rows), FEWEST_CALIBRATION_ROWS)
+    count = max(int(CALIBRATION_SHARE * rows), FEWEST_CALIBRATION_ROWS) if share is None else int(share * rows)
     mask[torch.randperm(rows, generator=generator)[:count]] = True
     return mask
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
 from splitpoint import __version__
@@ -97,8 +100,26 @@ def finite(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Software that results depend on."""
-    return {"python": platform.python_version(), "splitpoint": __version__, "torch": str(torch.__version__)}
+    """Software that results depend on; `source` tells states of this package apart that have the same version."""
+    return {
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "source": _source(),
+        "splitpoint": __version__,
+        "torch": str(torch.__version__),
+    }
+
+
+@cache
+def _source() -> str:
+    """A digest of the code that computes results: all modules but those of reports and commands."""
+    digest = hashlib.blake2b(digest_size=4)
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if not name.startswith(("report/", "demo/", "cli.py")):
+            digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 class Journal:
@@ -147,6 +168,8 @@ def _whole(line: str) -> Record | None:
     try:
         record = parse(line)
         hash((record.cell, record.seed, record.trial, record.stack))  # a TypeError where one is no name or number
+        math.fsum((*record.metrics.values(), *record.timing.values()))
+        dict(**record.settings, **record.versions)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return record

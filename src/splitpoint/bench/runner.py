@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from tqdm import tqdm
 
-from splitpoint.bench.record import Cell, Journal, Record
+from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.errors import DataError, SplitPointError
 
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
@@ -91,9 +91,12 @@ def run_all(
 
 def _check_folder(folder: Path) -> None:
     """Find out now, not when the first piece is done, that records cannot be written."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise DataError(f"Expected to write records to the folder {folder}, but cannot write to {existing}.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / RECORDS, "ab"):
+            pass
+    except OSError as error:
+        raise DataError(f"Expected to write records to the folder {folder}, but got: {error}.") from error
 
 
 def _results(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from splitpoint.bench import ablation, cubic, image_ablation, images, uci
 from splitpoint.bench.curves import KeyedLines, curve_file
@@ -39,14 +39,14 @@ def bench_uci(
     datasets = _among("datasets", datasets, list(TABLES))
     methods = _among("methods", methods, list(uci.UCI_METHODS))
     noises = _among("noise", noises, list(NOISES))
-    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    _in_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     chosen = protocol_of(protocol)
     for dataset in datasets:
         chosen.table(dataset)
     _check_settings(folder, "uci", protocol, _epochs(chosen, datasets, epochs))
     work = uci.bundles(protocol, noises, datasets, methods, trials, seed, epochs, done_in(folder, retry=retry))
     run_all(work, uci.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work))
+    return _summary(folder, len(work), Asked("uci", protocol, noises, datasets, methods, seed))
 
 
 def bench_cubic(
@@ -64,7 +64,7 @@ def bench_cubic(
     """Run the cubic experiment that `folder` lacks; returns what was done, in words."""
     noises = _among("noise", noises, cubic.CUBIC_NOISES)
     methods = _among("methods", methods, cubic.CUBIC_METHODS)
-    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    _in_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     _check_settings(folder, "cubic", "paper", {"cubic": {"epochs": epochs or cubic.BUDGET.epochs}})
     curves = curve_file(folder)
 
@@ -75,7 +75,7 @@ def bench_cubic(
 
     work = cubic.units(noises, methods, trials, seed, epochs, done_in(folder, retry=retry))
     run_all(work, cubic.run, folder, jobs=jobs, progress=progress, keep=keep)
-    return _summary(folder, len(work))
+    return _summary(folder, len(work), Asked("cubic", "paper", noises, None, methods, seed))
 
 
 def bench_uci_ablation(
@@ -93,14 +93,14 @@ def bench_uci_ablation(
     """Run the ablations on UCI sets that `folder` lacks; returns what was done, in words."""
     datasets = _among("datasets", datasets or ablation.DATASETS, list(TABLES))
     ablations = _among("ablations", ablations, list(ablation.ABLATIONS))
-    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    _in_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     chosen = protocol_of("paper")
     for dataset in datasets:
         chosen.table(dataset)
     _check_settings(folder, "uci-ablation", "paper", _epochs(chosen, datasets, epochs))
     work = ablation.units(datasets, ablations, trials, seed, epochs, done_in(folder, retry=retry))
     run_all(work, ablation.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work))
+    return _summary(folder, len(work), Asked("uci-ablation", "paper", None, datasets, None, seed))
 
 
 def bench_images(
@@ -120,7 +120,7 @@ def bench_images(
     progress: bool = True,
 ) -> str:
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs)
+    plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs, seed)
     ready = all(NETWORKS[name].trained for name in networks)
     methods = _among("methods", methods, list(images.FAMILIES["post_hoc"] if ready else images.IMAGE_METHODS))
     sheets = KeyedLines(folder / SHEETS, ("protocol", "dataset", "method"))
@@ -133,7 +133,8 @@ def bench_images(
     wholes = [images.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
     work = images.units(wholes, methods, trials, done_in(folder, retry=retry))
     run_all(work, images.run, folder, jobs=jobs, progress=progress, keep=keep)
-    return _summary(folder, len(work))
+    places = [piece["dataset"] for piece in plan]
+    return _summary(folder, len(work), Asked("images", protocol, None, places, methods, seed))
 
 
 def bench_images_ablation(
@@ -153,12 +154,13 @@ def bench_images_ablation(
     progress: bool = True,
 ) -> str:
     """Run the ablations on pictures that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, trials, jobs)
+    plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, trials, jobs, seed)
     ablations = _among("ablations", ablations, list(image_ablation.ABLATIONS))
     wholes = [image_ablation.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
     work = image_ablation.units(wholes, ablations, trials, done_in(folder, retry=retry))
     run_all(work, image_ablation.run, folder, jobs=jobs, progress=progress)
-    return _summary(folder, len(work))
+    places = [piece["dataset"] for piece in plan]
+    return _summary(folder, len(work), Asked("images-ablation", protocol, None, places, None, seed))
 
 
 def _pictures(
@@ -171,6 +173,7 @@ def _pictures(
     epochs: int | None,
     trials: int,
     jobs: int,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """What the units of every data set and network have in common; what cannot be run is an error now."""
     datasets = _among("datasets", datasets, list(OUTSIDE))
@@ -179,7 +182,7 @@ def _pictures(
         outside = _among("ood", outside, list(IMAGE_SETS))
     if protocol not in ("short", "paper"):
         raise SettingsError(f"Expected protocol to be short or paper, but got {protocol!r}.")
-    _positive(trials=trials, jobs=jobs, epochs=epochs)
+    _in_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     ready = [name for name in networks if NETWORKS[name].trained]
     if ready and epochs is not None:
         raise SettingsError(
@@ -202,16 +205,33 @@ def _pictures(
     return found
 
 
-def _summary(folder: Path, pieces: int) -> str:
-    """What was done; an error where a trial of the folder has failed."""
-    records = Journal(folder).read()
+class Asked(NamedTuple):
+    """Which trials of a folder a command asked for; None stands for all."""
+
+    suite: str
+    protocol: str
+    noises: Sequence[str] | None
+    datasets: Sequence[str] | None
+    methods: Sequence[str] | None
+    seed: int
+
+    def has(self, record: Record) -> bool:
+        """Whether a record is of such a trial."""
+        lists = ((self.noises, record.noise), (self.datasets, record.dataset), (self.methods, record.method))
+        same = (record.suite, record.protocol, record.seed) == (self.suite, self.protocol, self.seed)
+        return same and all(names is None or name in names for names, name in lists)
+
+
+def _summary(folder: Path, pieces: int, asked: Asked) -> str:
+    """What was done; an error where a trial that was asked for has failed."""
+    records = [record for record in Journal(folder).read() if asked.has(record)]
     failed = [record for record in records if record.error is not None]
     if failed:
         first = failed[0]
         raise SplitPointError(
-            f"Expected all {_count(len(records), 'trial')} in {folder} to succeed, but {len(failed)} failed, such as "
-            f"{first.method} on {first.dataset}, trial {first.trial} ({first.error}); the records tell the rest, "
-            "--retry-failed tries again."
+            f"Expected all {_count(len(records), 'trial')} to succeed, but {len(failed)} failed, such as "
+            f"{first.method} on {first.dataset}, trial {first.trial} ({first.error}); {folder / RECORDS} tells the "
+            "rest, and --retry-failed tries again."
         )
     done = f"{_count(pieces, 'piece')} of work done" if pieces else "Nothing was left to do"
     return f"{done}. Records: {folder / RECORDS}. Next: splitpoint report {folder}"
@@ -247,7 +267,9 @@ def _among(name: str, given: Sequence[str] | None, allowed: Sequence[str]) -> Se
     return [value for value in allowed if given is None or value in given]
 
 
-def _positive(**values: int | None) -> None:
+def _in_range(seed: int, **values: int | None) -> None:
+    if not 0 <= seed < 2**32:
+        raise SettingsError(f"Expected seed from 0 to {2**32 - 1}, but got {seed}.")
     for name, value in values.items():
         if value is not None and value < 1:
             raise SettingsError(f"Expected {name} >= 1, but got {value}.")

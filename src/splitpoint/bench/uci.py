@@ -9,10 +9,10 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
-from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
+from splitpoint.bench.families import EFFORT, FAMILIES, OUR_METHODS, Fitted, Setup, fit_family
 from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
-from splitpoint.bench.protocols import CALIBRATION_SHARE, Budget, Trial, protocol_of
+from splitpoint.bench.protocols import Budget, Trial, protocol_of
 from splitpoint.bench.record import Record
 
 HIDDEN = 50
@@ -27,6 +27,11 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
 
 ROWS = {"protein": 45730, "naval": 11934, "power": 9568, "kin8nm": 8192}
 """Rows of the large sets."""
+
+
+RANDOM_INSIDE = ("mc_dropout", "sqr_oc")
+"""Families whose networks draw random numbers as they train: from one stream for a stack, so that laws of noise which
+are asked for together or apart must not share one."""
 
 
 @final
@@ -87,16 +92,18 @@ def _run(units: tuple[Unit, ...]) -> Iterator[list[Record]]:
         yield [record for unit, part, own in parts for record in judged(unit, method, part, own)]
 
 
-def trials_of(piece: Piece, share: float = CALIBRATION_SHARE) -> list[Trial]:
-    """The rows of every trial of a piece of work on a UCI set, a share of which serves calibration."""
+def trials_of(piece: Piece, share: float | None = None) -> list[Trial]:
+    """The rows of every trial of a piece of work on a UCI set; see `Protocol.trial` for the share."""
     protocol = protocol_of(piece.protocol)
     table = protocol.table(piece.dataset)
     return [protocol.trial(table, piece.noise, number, share) for number in piece.trials]
 
 
 def setup_of(piece: Piece, features: int) -> Setup:
-    """How the networks of a piece of work on a UCI set are built and trained."""
-    return Setup(factory_for(features), budget_of(piece), AUTHORS_SETTINGS if piece.protocol == "authors" else {})
+    """How the networks of a piece of work on a UCI set are built and trained; given epochs hold for heads too."""
+    changes = AUTHORS_SETTINGS if piece.protocol == "authors" else {}
+    given = {} if piece.epochs is None else {"epochs": piece.epochs}
+    return Setup(factory_for(features), budget_of(piece), changes | dict.fromkeys(OUR_METHODS, given))
 
 
 def budget_of(piece: Piece) -> Budget:
@@ -137,5 +144,6 @@ def bundles(
             whole = Unit(protocol, noise, dataset, "", (), (), seed, epochs)
             for unit in left_of(whole, FAMILIES, methods, trials, done):
                 shape = protocol_of(protocol).copies(noise), unit.family, unit.methods, unit.trials
-                alike.setdefault((dataset, *shape), []).append(unit)
+                apart = noise if unit.family in RANDOM_INSIDE else None
+                alike.setdefault((dataset, *shape, apart), []).append(unit)
     return [Bundle(tuple(units)) for units in alike.values()]

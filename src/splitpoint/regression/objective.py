@@ -132,9 +132,9 @@ class Objective:
         """The levels (L,)."""
         return torch.tensor(self.outputs.levels, dtype=self.scale.dtype, device=self.scale.device)
 
-    @cached_property
+    @property
     def _unit(self) -> Tensor:
-        """What residuals (E, B, D) are divided by, (E, 1, D)."""
+        """What residuals (E, B, D) are divided by, (E, 1, D); joint training moves the scale as it goes."""
         return torch.where(self.scale > 0, self.scale, 1.0)[:, None]
 
     def _left_out(self, values: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -181,10 +182,20 @@ def _draft(group: Sequence[Record], measure: Measure) -> Entry | None:
     known = [record for record in group if record.error is None and measure.name in _numbers(record)]
     if not known and any(record.error is None for record in group):
         return None
-    ours = summarised([_numbers(r).get(measure.name, math.nan) if r.error is None else None for r in group])
+    trials: dict[int, list[Record]] = {}
+    for record in group:
+        trials.setdefault(record.trial, []).append(record)
+    ours = summarised([_of_trial(own, measure) for own in trials.values()])
     record = group[0]
     figure = find(record.dataset, record.noise, record.method, record.variant, measure.name)
     return judged(ours, figure, measure, comparable=not _obstacle(record))
+
+
+def _of_trial(records: Sequence[Record], measure: Measure) -> float | None:
+    """The number of one trial, the mean over seeds where there are several; None where one failed."""
+    if any(record.error is not None for record in records):
+        return None
+    return statistics.fmean(_numbers(record).get(measure.name, math.nan) for record in records)
 
 
 def _obstacle(record: Record) -> str:
