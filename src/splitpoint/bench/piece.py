@@ -72,18 +72,22 @@ class Piece(ABC):
 
 
 def sheltered(piece: P, run: Callable[[P], Iterator[T]], failure: Callable[[Record], T]) -> Iterator[T]:
-    """What `run` makes of a piece; what fails is tried again method by method, then trial by trial.
+    """What `run` makes of a piece; a method that fails is tried again alone, then trial by trial.
 
     Args:
         piece: what to run.
-        run: from a piece to what comes of each of its methods.
+        run: from a piece to what comes of each of its methods, in their order.
         failure: from the record of a trial that fails by itself to what comes of it.
     """
+    done = 0
     try:
-        yield from list(run(piece))
+        for outcome in run(piece):
+            yield outcome
+            done += 1
     except Exception as error:
+        left = piece.methods[done:]
         if len(piece.methods) > 1:
-            parts = [replace(piece, methods=(method,)) for method in piece.methods]
+            parts = [replace(piece, methods=own) for own in (left[:1], left[1:]) if own]
         elif len(piece.trials) > 1:
             parts = [replace(piece, trials=(trial,)) for trial in piece.trials]
         else:
