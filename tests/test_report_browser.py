@@ -189,9 +189,10 @@ def test_thumbnails_are_loaded_and_scaled_up_as_pixels(opened):
     assert {tuple(image) for image in found} == {(True, 56, "pixelated")}
 
 
-def test_drawings_keep_their_words_inside(opened):
-    page = opened(experiment="images")
-    for tab in page.get_by_role("tab", name="Figures").all():
+@pytest.mark.parametrize("experiment", ["regression", "images"])
+def test_drawings_keep_their_words_inside(opened, experiment):
+    page = opened(experiment=experiment)
+    for tab in page.get_by_role("tab").all():
         tab.click()
         outside = page.evaluate(
             """() => [...document.querySelectorAll(".small-multiples .plot")].filter((plot) => plot.clientWidth)

@@ -5,23 +5,38 @@ import math
 import pytest
 
 from image_results import image_records, image_trials
-from splitpoint.report.detection import OPENING, outcome, told
+from splitpoint.report.detection import OPENING, SHARED, judged, paired, told
 from splitpoint.report.markdown import markdown
 from splitpoint.report.sections import sections
-from splitpoint.report.tables import Entry, summarised
+from splitpoint.report.tables import Entry
 
 
 @pytest.mark.parametrize(
     ("mean", "wanted"),
-    # tolerance: 2 sqrt(0.03^2 + 0.04^2) = 0.1
-    [(0.6, "level"), (0.601, "ahead"), (0.4, "level"), (0.399, "behind"), (math.nan, "not judged")],
+    [(0.1, "level"), (0.101, "ahead"), (-0.1, "level"), (-0.101, "behind"), (math.nan, "not judged")],
 )
 def test_outcome_by_hand(mean, wanted):
-    assert outcome(Entry(4, mean=mean, stderr=0.03), Entry(4, mean=0.5, stderr=0.04)) == wanted
+    assert judged(Entry(4, mean=mean, stderr=0.05)) == wanted
 
 
-def test_one_trial_is_not_judged():
-    assert outcome(summarised([0.9]), summarised([0.5, 0.5])) == "not judged"
+def test_differences_are_those_of_the_same_trial_and_seed():
+    # differences 0.02, 0.02, 0.05: mean 0.03, deviations -0.01, -0.01, 0.02, standard error sqrt(6e-4 / 2 / 3) = 0.01
+    ours = {(2, 0): 0.75, (0, 0): 0.92, (1, 0): 0.62}
+    rival = {(0, 0): 0.90, (1, 0): 0.60, (2, 0): 0.70, (3, 0): 0.1}
+    found = paired(ours, rival)
+    assert (found.trials, found.mean, found.stderr) == (3, pytest.approx(0.03), pytest.approx(0.01))
+    assert paired(ours, {(0, 1): 0.9}).trials == 0
+    assert judged(paired(ours, {(0, 1): 0.9})) == "not judged"
+    assert judged(paired({(0, 0): 0.9, (1, 0): None}, {(0, 0): 0.8, (1, 0): 0.8})) == "not judged"
+
+
+def test_several_seeds_of_a_trial_are_one_difference():
+    found = paired({(0, 0): 0.9, (0, 1): 0.7, (1, 0): 0.8}, {(0, 0): 0.8, (0, 1): 0.4, (1, 0): 0.6})
+    assert (found.trials, found.mean, found.stderr) == (2, pytest.approx(0.2), pytest.approx(0.0))
+
+
+def test_equal_scores_are_level():
+    assert judged(paired({(0, 0): 0.9, (1, 0): 0.8}, {(0, 0): 0.9, (1, 0): 0.8})) == "level"
 
 
 def captions(records, measure):
@@ -60,11 +75,44 @@ def test_three_methods_are_listed_in_one_sentence():
     )
 
 
+def test_a_small_gain_in_every_trial_is_ahead_however_much_trials_differ():
+    records = entropy("mnist/lenet", [0.6, 0.7, 0.8]) + entropy("cifar10/vgg16", [0.8, 0.8])
+    records += ours("mnist/lenet", "splitpoint_layers", [0.61, 0.711, 0.809])
+    (said,) = captions(records, "auroc_ood")
+    assert said.endswith("Split-point layers (ours) is ahead on 1 of 1 (MNIST, LeNet), level on 0, behind on 0.")
+
+
+def test_the_only_trial_is_told_in_words():
+    records = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.812])
+    records += entropy("cifar10/vgg16", [0.8]) + ours("cifar10/vgg16", "splitpoint_layers", [0.795])
+    (said,) = captions(records, "auroc_ood")
+    assert said.endswith(
+        ": Split-point layers (ours) is 0.012 ahead in the only trial on MNIST, LeNet, 0.005 behind in the only trial "
+        "on CIFAR-10, VGG-16."
+    )
+    equal = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.8001])
+    assert captions(equal + entropy("cifar10/vgg16", [0.8]), "auroc_ood")[0].endswith(
+        "is level to three decimals in the only trial on MNIST, LeNet."
+    )
+
+
 def test_data_sets_that_cannot_be_judged_are_named():
-    records = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.9])
+    records = entropy("mnist/lenet", [0.8, 0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.9, math.nan])
     records += entropy("cifar10/vgg16", [0.8, 0.8]) + ours("cifar10/vgg16", "splitpoint_layers", [0.9, 0.9])
     (said,) = captions(records, "auroc_ood")
-    assert said.endswith("ahead on 1 of 2 (CIFAR-10, VGG-16), level on 0, behind on 0, not judged on 1 (MNIST, LeNet).")
+    assert said.endswith("ahead on 1 of 1 (CIFAR-10, VGG-16), level on 0, behind on 0, not judged on 1 (MNIST, LeNet).")
+
+
+def test_networks_that_come_trained_are_named_once():
+    records = []
+    for place in ("mnist/lenet", "cifar10/resnet20_published", "imagenet/torchvision_vgg16"):
+        records += entropy(place, [0.8, 0.8])
+        for method in ("splitpoint_default", "splitpoint_layers"):
+            records += ours(place, method, [0.9, 0.9])
+    _, shared = captions(records, "auroc_ood")
+    assert shared == f"With a network that comes trained: CIFAR-10, ResNet-20; ImageNet, VGG-16. {SHARED}"
+    single = [record for record in records if record.trial == 0]
+    assert len(captions(single, "auroc_ood")) == 1  # one trial has no spread
 
 
 def test_the_entropy_of_another_method_does_not_count():

@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
-from image_results import METHODS, PLACES, STRENGTHS, picture, sheet_of
+from image_results import METHODS, PLACES, STRENGTHS, picture, reliability_of, sheet_of
+from splitpoint.bench.judging import histogram as bins
 from splitpoint.report import attack, histogram, reliability, sheets, thumbnails
 from splitpoint.report.gallery import gallery
 from splitpoint.report.sheets import Histogram
@@ -63,7 +65,7 @@ def test_scores_of_every_sign_and_missing_ones_are_drawn(read):
 
 def test_both_curves_and_their_errors_are_shown(read):
     drawn = reliability.draw(read())
-    assert "ECE 0.080 → 0.020" in words(drawn)
+    assert "ECE 0.0800 → 0.0200" in words(drawn)
     full, hollow = (circles(drawn, style) for style in ("full", "hollow"))
     assert len(full) == len(hollow) == 13  # two of fifteen bins are empty
     radii = [float(circle.get("r")) for circle in full]
@@ -71,7 +73,65 @@ def test_both_curves_and_their_errors_are_shown(read):
     assert radii[-1] > 2 * radii[0]
 
 
+@pytest.mark.parametrize("method", ["splitpoint_calibrated", "temperature_scaling", "splitpoint_layers"])
+def test_methods_that_calibrate_are_drawn_also_where_nothing_changed(read, method):
+    same = read(method, reliability=reliability_of(0.08))
+    assert not same.recalibrated
+    drawn = gallery("images", [same])
+    assert "<h4>Reliability</h4>" in drawn
+    assert "unchanged, ECE 0.0800" in words(reliability.draw(same))
+    assert "unchanged" not in reliability.draw(read(method))
+
+
+@pytest.mark.parametrize("method", ["softmax", "energy", "splitpoint", "splitpoint_default"])
+def test_methods_that_do_not_calibrate_have_no_reliability_diagram(read, method):
+    assert "<h4>Reliability</h4>" not in gallery("images", [read(method, reliability=reliability_of(0.08))])
+
+
 # Histograms
+
+
+def test_the_axis_ends_where_999_in_a_thousand_scores_do(read):
+    # a bin with 0.1% of both together is folded into its neighbour, one with more is kept
+    shown = {
+        "logarithm": False,
+        "edges": [-100, 0, 1, 2, 3, 9000],
+        "inside": [0.002, 0.998, 0.0, 0.0, 0.0],
+        "outside": [0.0, 0.0, 0.4, 0.599, 0.001],
+        "threshold": 1.0,
+    }
+    found = histogram.folded(read(histogram=shown).histogram)
+    assert found.edges == (0, 1, 2, 3)
+    assert found.inside == pytest.approx((1.0, 0.0, 0.0))
+    assert found.outside == pytest.approx((0.0, 0.4, 0.6))
+    kept = histogram.folded(read(histogram=shown | {"inside": [0.003, 0.997, 0.0, 0.0, 0.0]}).histogram)
+    assert kept.edges == (-100, 0, 1, 2, 3)
+    drawn = histogram.draw(read(histogram=shown))
+    assert "9000" not in words(drawn)
+    assert "3" in words(drawn)
+
+
+def test_histograms_of_one_full_bin_or_of_none_are_drawn(read):
+    shown = {"logarithm": False, "edges": [0, 1, 2], "inside": [1.0, 0.0], "outside": [1.0, 0.0], "threshold": 0.5}
+    assert histogram.folded(read(histogram=shown).histogram).edges == (0, 1)
+    empty = read(histogram=shown | {"inside": [0.0, 0.0], "outside": [0.0, 0.0]})
+    assert histogram.folded(empty.histogram) == empty.histogram
+    parsed(histogram.draw(empty))
+
+
+def test_bins_of_a_run_end_at_the_quantiles_and_count_everything():
+    inside = torch.linspace(-1, 1, 1001)
+    outside = torch.cat([torch.linspace(-1, 1, 998), torch.tensor([-1e6, 1e6, 2e6])])
+    found = bins(inside, outside, 0.9)
+    assert (found["edges"][0], found["edges"][-1]) == pytest.approx((-1.0, 1.0), abs=0.01)
+    assert (sum(found["inside"]), sum(found["outside"])) == pytest.approx((1, 1))
+    assert found["outside"][-1] > found["outside"][-2]  # the extremes are in the last bin
+    few = bins(torch.tensor([-1.0, 0.0]), torch.tensor([1e6]), 0.9)
+    assert (few["edges"][0], few["edges"][-1]) == (-1.0, 1e6)
+
+
+def test_captions_say_that_the_outermost_bins_hold_more(read):
+    assert "the outermost bins also count what lies beyond" in gallery("images", [read("ddu")])
 
 
 def test_bars_and_threshold_are_where_the_numbers_are(read):
@@ -147,9 +207,9 @@ def test_sheets_without_pictures_have_no_figure_of_them(read):
 
 def test_every_figure_of_every_data_set(image_results):
     drawn = gallery("images", sheets.read(image_results))
-    kept = ("softmax", "ddu", "splitpoint", "splitpoint_default")
+    kept = ("softmax", "splitpoint", "splitpoint_default")
     assert drawn.count(" under attack. ") == len(PLACES) * len(METHODS)
-    assert drawn.count(": accuracy against confidence, ECE") == len(PLACES) * (len(METHODS) - len(kept))
+    assert drawn.count(": accuracy against confidence, ") == len(PLACES) * (len(METHODS) - len(kept))
     assert drawn.count("; threshold ") == len(PLACES) * len(METHODS)
     assert drawn.count("<img ") == len(PLACES) * 48
     assert drawn.count('role="tab"') == drawn.count('role="tabpanel"') == len(PLACES)
@@ -159,4 +219,13 @@ def test_one_data_set_needs_no_tabs_and_figures_without_content_are_left_out(rea
     drawn = gallery("images", [read("softmax")])
     assert "role=" not in drawn.replace('role="img"', "")
     assert "Reliability" not in drawn
-    assert "doubted" not in drawn
+
+
+def test_pictures_of_any_method_are_shown_and_their_absence_is_told(read):
+    shown = [{"picture": picture(1), "label": 1, "predicted": 1}]
+    drawn = gallery("images", [read("softmax"), read(thumbnails={"most doubted, test": shown})])
+    assert "By the epistemic score of Split-point layers (ours)" in drawn
+    assert "None are stored" not in drawn
+    none = gallery("images", [read("softmax"), read()])
+    assert "<img" not in none
+    assert "None are stored for these records." in none

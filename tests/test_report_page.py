@@ -128,6 +128,25 @@ def test_sheets_without_records_are_shown_too(image_results, cell):
     assert shown.count("<h4>Under attack</h4>") == 3
 
 
+@pytest.mark.parametrize(("shown", "wanted"), [("document", "boston yacht"), ("image_document", "mnist cifar10")])
+def test_the_filter_suggests_data_sets_of_the_page(request, shown, wanted):
+    text = request.getfixturevalue(shown)
+    assert f'name="dataset" placeholder="{wanted}"' in text
+    heads = re.findall(r'<th scope="col" aria-sort="none" data-name="([^"]*)"', text)
+    assert all(any(word in head for head in heads) for word in wanted.split())
+
+
+def test_words_of_one_data_set_are_suggested_once(cell):
+    records = cell("cubic", "splitpoint", {"rmse": [1.0, 2.0]}, suite="cubic")
+    assert 'placeholder="cubic"' in page(records, sections(records), [])
+
+
+def test_training_time_is_told_for_networks_of_every_kind(image_document):
+    (said,) = set(re.findall(r"Of one trial: [^<]*", image_document))
+    assert "Networks that come trained cost nothing here." in said
+    assert "stack" not in said
+
+
 def test_curves_without_records_are_shown_too(results, cell):
     records = cell("boston", "splitpoint", {"rmse": [1.0, 2.0]})
     shown = page(records, sections(records), curves.read(results))

@@ -101,6 +101,23 @@ def test_numeric_settings_are_told_from_others(cell):
     assert not plots.numeric(sections(cell("wine", "laplace", {"rmse": [1.0, 1.0]}))[0])
 
 
+def test_long_numbers_have_room_beside_the_axis(cell):
+    records = [
+        record
+        for share, value in ((0.2, 0.0228), (1.0, 0.0229))
+        for record in cell("concrete", "splitpoint", {"nll": [value, value]}, variant=f"train_fraction={share}")
+    ]
+    (section,) = sections(records)
+    table = section.tables[0]
+    (index,) = (index for index, column in enumerate(table.columns) if column.measure.name == "nll")
+    drawn = parsed(plots.dependence(table, index))
+    numbers = [text for text in drawn.iter("text") if text.get("text-anchor") == "end"]
+    assert "0.02285" in [text.text for text in numbers]
+    assert all(float(text.get("x")) >= 6.3 * len(text.text) for text in numbers)  # 11 pixels high
+    (frame,) = drawn.iter("rect")
+    assert float(frame.get("x")) + float(frame.get("width")) == 232
+
+
 def test_dependence_shows_ours_and_the_published_figures(cell):
     section = ablation(cell, 0.2, 0.5, 1.0)
     drawn = parsed(plots.dependence(section.tables[0], 0))

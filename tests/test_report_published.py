@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from splitpoint.report.published import figures, find, normalised, obstacle
+from splitpoint.report.published import comes_trained, figures, find, normalised, obstacles
 
 
 def test_every_table_is_whole():
@@ -91,7 +91,7 @@ def test_networks_stand_beside_the_published_one_of_their_family_without_a_verdi
     assert find(network, *key) is find(published, *key)
     assert find(network, *key) is not None
     for protocol in ("short", "paper"):
-        assert obstacle(protocol, "clean", network)
+        assert obstacles(protocol, "clean", network)
 
 
 @pytest.mark.parametrize("variant", ["calib_fraction=0.1;uq_train_set=train", "uq_train_set=train;calib_fraction=0.1"])
@@ -107,19 +107,58 @@ def test_networks_without_a_published_relative_have_no_figure():
     assert find("mnist/lenet", "clean", "ddu", "", "accuracy") is None
 
 
-def test_obstacles_of_image_networks_say_what_differs():
-    assert obstacle("paper", "clean", "cifar10/vgg16") == ""
-    assert obstacle("short", "clean", "cifar10/vgg16") == "the network is trained for fewer epochs than published"
-    assert obstacle("paper", "clean", "cifar10/vgg16_small") == "the network is smaller than the published one"
-    assert obstacle("paper", "clean", "cifar10/resnet18") == "the network is another than the published one"
-    assert obstacle("short", "clean", "cifar10/resnet18").endswith("published one and trained for fewer epochs")
-    assert "epochs" not in obstacle("short", "clean", "cifar10/resnet20_published")  # comes trained
-    assert "calibration" in obstacle("short", "clean", "imagenet/torchvision_vgg16")
+SMALLER, ANOTHER = (f"the network is {kind} than the published one" for kind in ("smaller", "another"))
+SHORT = "the network is trained for fewer epochs than the published one"
+HALF = "half of the published test pictures serve calibration"
+ALONE = "Tiny ImageNet alone in place of SVHN + Tiny ImageNet is out of distribution"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "dataset", "settings", "wanted"),
+    [
+        ("paper", "cifar10/vgg16", {}, ()),
+        ("paper", "cifar10/vgg16", {"epochs": 350, "outside": "tiny_imagenet + svhn"}, ()),
+        ("short", "cifar10/vgg16", {}, (SHORT,)),
+        ("paper", "cifar10/vgg16_small", {}, (SMALLER,)),
+        ("paper", "cifar10/resnet18", {}, (ANOTHER,)),
+        ("short", "cifar10/resnet18", {"epochs": 12}, (ANOTHER, SHORT)),
+        ("short", "cifar10/vgg16_small", {"epochs": 12, "outside": "tiny_imagenet"}, (SMALLER, SHORT, ALONE)),
+        ("short", "cifar10/resnet20_published", {"outside": "tiny_imagenet"}, (SMALLER, ALONE, HALF)),
+        ("short", "cifar10/resnet32_published", {}, (SMALLER, HALF)),
+        ("short", "imagenet/torchvision_vgg16", {"outside": "imagenet_o"}, (HALF,)),
+        ("short", "cifar10/vgg16", {"outside": "svhn + tiny_imagenet"}, (HALF,)),  # no epochs: comes trained
+        ("paper", "imagenet/vgg16", {"epochs": 350}, ("the published network was trained elsewhere",)),
+    ],
+)
+def test_all_obstacles_of_image_networks_are_told(protocol, dataset, settings, wanted):
+    assert obstacles(protocol, "clean", dataset, settings) == wanted
+
+
+def test_other_sets_out_of_distribution_are_named():
+    (said,) = obstacles("paper", "clean", "cifar10/vgg16", {"epochs": 350, "outside": "svhn + mnist"})
+    assert said == "SVHN + MNIST in place of SVHN + Tiny ImageNet is out of distribution"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings", "wanted"),
+    [
+        ("imagenet/torchvision_vgg16", {"epochs": 1}, True),
+        ("cifar10/my_net", {"outside": "svhn"}, True),
+        ("cifar10/my_net", {"epochs": 3}, False),
+        ("cifar10/my_net", {}, False),  # nothing is known
+        ("boston", {"rate": 0.1}, False),
+    ],
+)
+def test_networks_that_come_trained(dataset, settings, wanted):
+    assert comes_trained(dataset, settings) is wanted
 
 
 def test_obstacles_to_a_comparison():
-    assert "noise" in obstacle("paper", "trimodal", "boston")
-    assert "second target" in obstacle("paper", "clean", "energy")
-    assert obstacle("authors", "trimodal", "energy") == ""
-    assert obstacle("paper", "trimodal", "cubic") == ""
-    assert obstacle("paper", "clean", "boston") == ""
+    assert [reason.split()[-1] for reason in obstacles("paper", "trimodal", "energy", {"epochs": 40})] == [
+        "400",
+        "states",
+        "target",
+    ]
+    assert obstacles("authors", "trimodal", "energy") == ()
+    assert obstacles("paper", "trimodal", "cubic") == ()
+    assert obstacles("paper", "clean", "boston") == ()

@@ -109,8 +109,9 @@ def test_sections_of_pictures():
     assert (beside.published.text, beside.verdict) == ("0.9182 ± 0.0010", None)
     assert found[0].entries["ddu", "cifar10/vgg16_small", "auroc_error"].published is None
     assert found[0].obstacles == (
-        "the network is smaller than the published one and trained for fewer epochs",
-        "the network is another than the published one",
+        "the network is smaller than the published one",
+        "the network is trained for fewer epochs than the published one (CIFAR-10, small VGG-16)",
+        "half of the published test pictures serve calibration (CIFAR-10, ResNet-20)",
     )
     assert {(section.place.factor, section.place.held) for section in found[1:]} == {
         ("calib_fraction", "uq_train_set=train"),
@@ -146,7 +147,7 @@ def test_protocols_that_ask_another_question_get_no_verdict(cell):
     clean, noisy = sections(records)
     assert clean.entries["splitpoint", "boston", "rmse"].verdict is not None
     assert clean.entries["splitpoint", "energy", "rmse"].verdict is None
-    assert clean.obstacles == ("the published tables predict the second target of energy",)
+    assert clean.obstacles == ("the published tables predict the second target (energy)",)
     assert noisy.verdicts.compared == 0
     assert noisy.entries["splitpoint", "boston", "rmse"].published is not None
 

@@ -151,7 +151,9 @@ def histogram(inside: Tensor, outside: Tensor, threshold: float) -> dict[str, An
     """Shares of both sets in bins of equal width of the score, or of its logarithm where it is never negative.
 
     Scores that spread over many powers of ten would fill one bin of equal width; a score of 0 counts as the smallest
-    positive one, and one that is not finite is left out.
+    positive one, and one that is not finite is left out. Bins reach from the 0.1% to the 99.9% quantile of both sets
+    together, so that a few extreme scores do not squeeze all others into one bin; the outermost also count what lies
+    beyond.
     """
     inside, outside = (part[part.isfinite()] for part in (inside, outside))
     both = torch.cat([inside, outside, torch.zeros(int(not len(inside) + len(outside)))]).double()
@@ -161,9 +163,14 @@ def histogram(inside: Tensor, outside: Tensor, threshold: float) -> dict[str, An
     def scaled(values: Tensor) -> Tensor:
         return values.double().clamp(min=smallest).log10() if logarithm else values.double()
 
-    low, high = float(scaled(both).min()), float(scaled(both).max())
+    ordered = scaled(both).sort().values
+    beyond = int(0.001 * (len(ordered) - 1))
+    low, high = float(ordered[beyond]), float(ordered[-1 - beyond])
     edges = torch.linspace(low, high if high > low else low + 1, HISTOGRAM_BINS + 1, dtype=torch.float64)
-    shares = [torch.histogram(scaled(part), edges).hist / max(len(part), 1) for part in (inside, outside)]
+    shares = [
+        torch.histogram(scaled(part).clamp(edges[0], edges[-1]), edges).hist / max(len(part), 1)
+        for part in (inside, outside)
+    ]
     return {
         "logarithm": logarithm,
         "edges": edges.tolist(),

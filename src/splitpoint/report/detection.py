@@ -4,82 +4,160 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from splitpoint.bench.record import Record
 from splitpoint.report import names
+from splitpoint.report.published import comes_trained
 from splitpoint.report.sections import Section
-from splitpoint.report.tables import Entry, Table
+from splitpoint.report.tables import Entry, Table, summarised
 
 MEASURES = ("auroc_error", "auroc_adv", "auroc_ood")
 OURS = ("splitpoint_default", "splitpoint_default_calibrated", "splitpoint_layers")
 RIVAL = "softmax"
-OPENING = "Against the entropy of the softmax of the same network (level: within two combined standard errors)"
+OPENING = (
+    "Against the entropy of the softmax of the same network (level: the mean difference of the trials is within two of "
+    "its standard errors)"
+)
+SHARED = (
+    "All trials there share one network and overlapping halves of the test pictures, so that standard errors are "
+    "smaller than those between networks and pictures of their own."
+)
 
-Outcome = Literal["ahead", "level", "behind", "not judged"]
-OUTCOMES: tuple[Outcome, ...] = ("ahead", "level", "behind", "not judged")
+Outcome = Literal["ahead", "level", "behind", "one trial", "not judged"]
+COUNTED: tuple[Outcome, ...] = ("ahead", "level", "behind")
+
+
+class Compared(NamedTuple):
+    """How a method compares with the entropy on a data set; `difference` is that of the only trial, in words."""
+
+    dataset: str
+    outcome: Outcome
+    difference: str = ""
 
 
 def told(section: Section, table: Table) -> tuple[str, ...]:
     """A caption for each detection measure of a table: where ours is ahead of the entropy, and where it is not.
 
-    "level" means a difference of at most ``2 sqrt(se1^2 + se2^2)``; without standard errors nothing is judged.
+    Both scores come from the same network and pictures in a trial, so that trials are compared one by one, and "level"
+    means a mean difference of at most two of its standard errors. One more caption names networks that come trained.
     """
-    shown = dict.fromkeys(column.measure for column in table.columns)
-    found = ((measure, _told(section, measure.name)) for measure in shown if measure.name in MEASURES)
-    return tuple(said if len(shown) == 1 else f"{measure.title}. {said}" for measure, said in found if said)
+    shown = list(dict.fromkeys(column.measure for column in table.columns))
+    captions, repeated = [], set()
+    for measure in (measure for measure in shown if measure.name in MEASURES):
+        found = {method: _compared(section, method, measure.name) for method in OURS}
+        said = _told(found)
+        if said:
+            captions.append(said if len(shown) == 1 else f"{measure.title}. {said}")
+        repeated |= {one.dataset for many in found.values() for one in many if one.outcome in COUNTED}
+    shared = [dataset for dataset in section.datasets if dataset in repeated and _trained(section, dataset)]
+    if shared:
+        captions.append(f"With a network that comes trained: {'; '.join(map(names.dataset_title, shared))}. {SHARED}")
+    return tuple(captions)
 
 
-def _told(section: Section, measure: str) -> str:
+def _trained(section: Section, dataset: str) -> bool:
+    return any(comes_trained(dataset, record.settings) for record in section.groups.get((RIVAL, dataset), ()))
+
+
+def _told(found: dict[str, tuple[Compared, ...]]) -> str:
     """Methods with the same outcomes share a sentence."""
-    methods: dict[tuple[tuple[str, Outcome], ...], list[str]] = {}
-    for method in OURS:
-        outcomes = _outcomes(section, method, measure)
-        if outcomes:
-            methods.setdefault(outcomes, []).append(names.title(method))
-    if not methods:
-        return ""
+    methods: dict[tuple[Compared, ...], list[str]] = {}
+    for method, compared in found.items():
+        if compared:
+            methods.setdefault(compared, []).append(names.title(method))
     sentences = [
-        f"{' and '.join(filter(None, (', '.join(titles[:-1]), titles[-1])))} "
-        f"{'is' if len(titles) == 1 else 'are'} {_counted(outcomes)}."
-        for outcomes, titles in methods.items()
+        f"{_listed(titles)} {'is' if len(titles) == 1 else 'are'} {_counted(compared)}."
+        for compared, titles in methods.items()
     ]
-    return " ".join([f"{OPENING}:", *sentences])
+    return " ".join([f"{OPENING}:", *sentences]) if sentences else ""
 
 
-def _outcomes(section: Section, method: str, measure: str) -> tuple[tuple[str, Outcome], ...]:
+def _listed(titles: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+
+
+def _compared(section: Section, method: str, measure: str) -> tuple[Compared, ...]:
     """How the method compares on every data set on which both were run."""
-    pairs = (
-        (
-            dataset,
-            section.entries.get((method, dataset, measure)),
-            section.entries.get((RIVAL, dataset, f"{measure}_entropy")),
-        )
-        for dataset in section.datasets
-    )
-    return tuple((dataset, outcome(ours, rival)) for dataset, ours, rival in pairs if ours and rival)
+    found = []
+    for dataset in section.datasets:
+        names_of = ((method, measure), (RIVAL, f"{measure}_entropy"))
+        if all((row, dataset, name) in section.entries for row, name in names_of):
+            ours, rival = (_by_trial(section.groups[row, dataset], name) for row, name in names_of)
+            difference = paired(ours, rival)
+            outcome = judged(difference)
+            found.append(Compared(dataset, outcome, _alone(difference.mean) if outcome == "one trial" else ""))
+    return tuple(found)
 
 
-def outcome(ours: Entry, rival: Entry) -> Outcome:
-    """How a number of which higher is better compares with another.
+Values = dict[tuple[int, int], float | None]
+"""Values by number and seed of the trial; None where it failed."""
 
-    >>> outcome(Entry(4, mean=0.9, stderr=0.03), Entry(4, mean=0.8, stderr=0.04))
-    'level'
+
+def _by_trial(records: Sequence[Record], measure: str) -> Values:
+    return {
+        (record.trial, record.seed): None if record.error is not None else record.metrics.get(measure, math.nan)
+        for record in records
+    }
+
+
+def paired(ours: Values, rival: Values) -> Entry:
+    """The difference in the trials that both have, the mean over seeds where there are several.
+
+    >>> paired({(0, 0): 0.8, (1, 0): 0.6}, {(0, 0): 0.7, (1, 0): 0.5, (2, 0): 0.1}).text(2)
+    '0.10 ± 0.00'
     """
-    tolerance = 2 * math.hypot(ours.stderr, rival.stderr)
-    difference = ours.mean - rival.mean
-    if not math.isfinite(difference) or not math.isfinite(tolerance):
+    trials: dict[int, list[float | None]] = {}
+    for trial, seed in sorted(ours.keys() & rival.keys()):
+        one, other = ours[trial, seed], rival[trial, seed]
+        trials.setdefault(trial, []).append(None if one is None or other is None else one - other)
+    return summarised([_mean(values) for values in trials.values()])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    whole = [value for value in values if value is not None]
+    return math.fsum(whole) / len(whole) if len(whole) == len(values) else None
+
+
+def judged(difference: Entry) -> Outcome:
+    """What a difference says where higher is better.
+
+    >>> judged(Entry(4, mean=0.1, stderr=0.05)), judged(Entry(4, mean=0.1, stderr=0.04)), judged(Entry(1, mean=0.1))
+    ('level', 'ahead', 'one trial')
+    """
+    if not difference.whole:
         return "not judged"
-    if abs(difference) <= tolerance * (1 + 1e-9):
+    if difference.trials == 1:
+        return "one trial"
+    if abs(difference.mean) <= 2 * difference.stderr * (1 + 1e-9) + 1e-12:
         return "level"
-    return "ahead" if difference > 0 else "behind"
+    return "ahead" if difference.mean > 0 else "behind"
 
 
-def _counted(outcomes: Sequence[tuple[str, Outcome]]) -> str:
+def _alone(difference: float) -> str:
+    size = f"{abs(difference):.3f}"
+    if float(size) == 0:
+        return "level to three decimals"
+    return f"{size} {'ahead' if difference > 0 else 'behind'}"
+
+
+def _counted(compared: Sequence[Compared]) -> str:
+    """Numbers and names of data sets by outcome, where there is more than one trial; then those with one."""
+    titles: dict[Outcome, list[str]] = {}
+    for dataset, outcome, _ in compared:
+        titles.setdefault(outcome, []).append(names.dataset_title(dataset))
     parts = []
-    for kind in OUTCOMES:
-        titles = [names.dataset_title(dataset) for dataset, found in outcomes if found == kind]
-        if titles or kind != "not judged":
-            of_all = f" of {len(outcomes)}" if kind == OUTCOMES[0] else ""
-            listed = f" ({'; '.join(titles)})" if titles else ""
-            parts.append(f"{kind} on {len(titles)}{of_all}{listed}")
+    if any(kind in titles for kind in COUNTED):
+        total = sum(len(titles.get(kind, ())) for kind in COUNTED)
+        for kind in COUNTED:
+            of_all = f" of {total}" if kind == COUNTED[0] else ""
+            named = f" ({'; '.join(titles[kind])})" if kind in titles else ""
+            parts.append(f"{kind} on {len(titles.get(kind, ()))}{of_all}{named}")
+    parts += [
+        f"{one.difference} in the only trial on {names.dataset_title(one.dataset)}"
+        for one in compared
+        if one.outcome == "one trial"
+    ]
+    if "not judged" in titles:
+        parts.append(f"not judged on {len(titles['not judged'])} ({'; '.join(titles['not judged'])})")
     return ", ".join(parts)

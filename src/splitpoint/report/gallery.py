@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
 from splitpoint.report import attack, histogram, names, reliability, thumbnails
@@ -14,12 +15,18 @@ ATTACK = (
 )
 RELIABILITY = (
     "Accuracy against confidence in 15 bins, larger marks for more pictures; on the diagonal, confidence is what it "
-    "says. Hollow and dashed: before calibration. Full: after it. Methods that keep the probabilities are left out."
+    "says. Hollow and dashed: before calibration. Full: after it, or both at once where it left the probabilities "
+    "unchanged. Methods that neither calibrate nor change the probabilities are left out."
 )
 HISTOGRAM = (
     "Epistemic score of test pictures (full outline) and of pictures out of distribution (dashed), as shares of each; "
-    "logarithmic where no score is negative. Pictures right of the upright line are flagged, as are 5% of the "
-    "calibration pictures."
+    "logarithmic where no score is negative. The axis ends near the 0.1% and 99.9% quantiles of both groups together, "
+    "and the outermost bins also count what lies beyond. Pictures right of the upright line are flagged, as are 5% of "
+    "the calibration pictures."
+)
+NO_PICTURES = (
+    f"None are stored for these records. Runs store them for {names.title('splitpoint_default_calibrated')}, first "
+    "trial, only."
 )
 
 
@@ -37,13 +44,11 @@ def gallery(name: str, sheets: Sequence[Sheet]) -> str:
 
 def _figures(sheets: Sequence[Sheet]) -> str:
     """Of one data set."""
-    changed = [sheet for sheet in sheets if sheet.recalibrated]
+    calibrating = [sheet for sheet in sheets if sheet.calibrates]
     parts = ["<h4>Under attack</h4>", figure("".join(map(attack.draw, sheets)), ATTACK, tiled=True)]
-    if changed:
-        parts += ["<h4>Reliability</h4>", figure("".join(map(reliability.draw, changed)), RELIABILITY, tiled=True)]
+    if calibrating:
+        parts += ["<h4>Reliability</h4>", figure("".join(map(reliability.draw, calibrating)), RELIABILITY, tiled=True)]
     parts += ["<h4>Scores inside and outside</h4>"]
     parts += [figure("".join(map(histogram.draw, sheets)), HISTOGRAM, tiled=True)]
-    pictures = "".join(map(thumbnails.draw, sheets))
-    if pictures:
-        parts += ["<h4>Most and least doubted pictures</h4>", pictures]
-    return "".join(parts)
+    pictures = "".join(map(thumbnails.draw, sheets)) or f'<p class="prose">{html.escape(NO_PICTURES)}</p>'
+    return "".join([*parts, "<h4>Most and least doubted pictures</h4>", pictures])

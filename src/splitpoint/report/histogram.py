@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from splitpoint.report import names, svg
 from splitpoint.report.sheets import Histogram, Sheet
@@ -11,12 +12,13 @@ from splitpoint.report.sheets import Histogram, Sheet
 WIDTH, HEIGHT = 240, 152
 LEFT, RIGHT, TOP, BOTTOM = 36, 230, 26, 132
 MOST_LABELS = 5
+BEYOND = 0.001
 WITHIN_POWER = (1, 2, 5)
 
 
 def draw(sheet: Sheet) -> str:
     """Shares of test pictures (filled) and of others (dashed outline) over the score; the line is the threshold."""
-    shown, title = sheet.histogram, names.title(sheet.method)
+    shown, title = folded(sheet.histogram), names.title(sheet.method)
     x = svg.Scale(shown.edges[0], shown.edges[-1], LEFT, RIGHT)
     highest = max((share for share in (*shown.inside, *shown.outside) if math.isfinite(share)), default=0.0)
     y = svg.Scale(0, highest * 1.08 or 1.0, BOTTOM, TOP)
@@ -26,6 +28,27 @@ def draw(sheet: Sheet) -> str:
     if x.low <= shown.threshold <= x.high:
         parts += [svg.line(x(shown.threshold), TOP, x(shown.threshold), BOTTOM, "threshold")]
     return svg.drawing(WIDTH, HEIGHT, f"{title}: {_said(shown)}", parts)
+
+
+def folded(shown: Histogram) -> Histogram:
+    """The same without bins at its ends that hold at most 0.1% of both sets together; the next ones count these too.
+
+    >>> folded(Histogram(False, (0.0, 1.0, 2.0, 3.0), (0.5, 0.5, 0.0), (0.25, 0.749, 0.001), 1.0))
+    Histogram(logarithm=False, edges=(0.0, 1.0, 2.0), inside=(0.5, 0.5), outside=(0.25, 0.75), threshold=1.0)
+    """
+    both = [(a + b) / 2 for a, b in zip(shown.inside, shown.outside, strict=True)]
+    total = math.fsum(both)
+    if not total > 0:
+        return shown
+    first = next(index for index in range(len(both)) if math.fsum(both[: index + 1]) > BEYOND * total)
+    last = next(index for index in reversed(range(len(both))) if math.fsum(both[index:]) > BEYOND * total)
+    inside, outside = (
+        (math.fsum(shares[: first + 1]), *shares[first + 1 : last], math.fsum(shares[last:]))
+        if first < last
+        else (math.fsum(shares),)
+        for shares in (shown.inside, shown.outside)
+    )
+    return replace(shown, edges=shown.edges[first : last + 2], inside=inside, outside=outside)
 
 
 def labels(shown: Histogram) -> dict[float, str]:

@@ -104,7 +104,11 @@ _ALL = (
     Measure("piece_floor_plus", "PIECE+ floor", "none", "The same of the upper side."),
     Measure("piece_floor_minus", "PIECE- floor", "none", "The same of the lower side."),
     Measure(
-        "train_cpu_s", "Training, CPU seconds", "none", "Of one trial, its share of a stack; depends on the machine."
+        "train_cpu_s",
+        "Training, CPU seconds",
+        "none",
+        "Of one trial: networks and what is learned on top of them, an equal share where trials were trained together. "
+        "Networks that come trained cost nothing here. Depends on the machine.",
     ),
     Measure("infer_us_per_row", "Inference, µs per row", "none", "CPU time; depends on the machine."),
 )

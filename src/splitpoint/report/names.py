@@ -49,6 +49,14 @@ PICTURES = {
     "cifar100": "CIFAR-100",
     "imagenet": "ImageNet",
 }
+OUTSIDE = PICTURES | {
+    "notmnist": "notMNIST",
+    "svhn": "SVHN",
+    "tiny_imagenet": "Tiny ImageNet",
+    "imagenet_o": "ImageNet-O",
+}
+"""Pictures also of sets that are out of distribution only."""
+
 NETWORKS = {
     "lenet": "LeNet",
     "vgg16": "VGG-16",

@@ -68,10 +68,10 @@ def told_datasets(section: Section) -> str:
 
 def told_verdicts(section: Section) -> str:
     """How the section compares with the published figures, and why some of it does not, in sentences."""
-    reasons = ", or ".join(section.obstacles)
+    reasons = "; ".join(section.obstacles)
     if reasons and not section.verdicts.compared:
         return f"Published figures are shown without a verdict: {reasons}."
-    return f"Published figures: {section.verdicts}.{f' No verdict where {reasons}.' if reasons else ''}"
+    return f"Published figures: {section.verdicts}.{f' No verdict in some cells: {reasons}.' if reasons else ''}"
 
 
 def told(records: Sequence[Record], sections: Sequence[Section]) -> str:

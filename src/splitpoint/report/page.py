@@ -34,8 +34,19 @@ def page(
         source=html.escape(SOURCE),
         facts=facts,
         summary=_summary(sections),
+        suggested=html.escape(suggested(sections)),
         sections=body + _orphans(sections, lines) + "".join(drawn.values()),
     )
+
+
+def suggested(sections: Sequence[Section]) -> str:
+    """Words for the filter of data sets, each of which finds some: pictures without their network, or whole names.
+
+    The first and the last of the first section that has several, since only there they are columns.
+    """
+    wide = [section for section in sections if len(section.datasets) > 1] or sections
+    found = list(dict.fromkeys(name.partition("/")[0] for section in wide[:1] for name in section.datasets))
+    return " ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def _asset(name: str) -> str:

@@ -138,11 +138,12 @@ def dependence(table: Table, index: int) -> str:
         for row in at
         if (entry := table.entries.get((row, index))) is not None and entry.published is not None
     }
-    left, right, top, bottom = 48, 232, 26, 132
+    right, top, bottom = 232, 26, 132
     spans = [(entry.mean, 2 * _or_zero(entry.stderr)) for entry in whole.values()]
     spans += [(figure.mean, 2 * _or_zero(figure.stderr)) for figure in theirs.values()]
-    x = svg.Scale(*svg.around(at.values()), left, right)
     y = svg.Scale(*svg.around(mean + sign * error for mean, error in spans for sign in (-1, 1)), bottom, top)
+    left = max(48, svg.room(svg.ticks(y.low, y.high, svg.MOST_TICKS)))
+    x = svg.Scale(*svg.around(at.values()), left, right)
     parts = svg.axes(column.title, x, y, {value: svg.short(value) for value in sorted(at.values())})
     published = [(x(at[row]), y(figure.mean)) for row, figure in theirs.items()]
     parts += [svg.curve(published, "published"), *(svg.circle(*point, 3.5, "hollow") for point in published)]

@@ -18,6 +18,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from splitpoint.report import names
+
 SOURCE = "Zhao & Chen 2025"
 
 COUNTERPARTS = {"piece": "piece_authors", "correlation": "spearman_total", "auroc_error": "auroc_error_epistemic"}
@@ -111,43 +113,78 @@ EPOCHS = {"uci": 400, "images": 350}
 OUTSIDE = {"cifar10": "svhn + tiny_imagenet", "cifar100": "svhn + tiny_imagenet", "imagenet": "imagenet_o"}
 """Published sets out of distribution."""
 
+SMALLER = ("resnet20", "resnet32")
+"""How the names of networks begin, beside those that end in ``_small``, that are smaller than the published ones."""
 
-def obstacle(protocol: str, noise: str, dataset: str, settings: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Why a run under the protocol, with the settings of its record, does not answer the published question.
 
-    Empty where it does.
+def comes_trained(dataset: str, settings: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Whether the network of a data set was trained by others; records of such have settings, but no epochs.
 
-    >>> obstacle("authors", "trimodal", "energy"), obstacle("paper", "clean", "cifar10/vgg16")
-    ('', '')
-    >>> obstacle("short", "clean", "cifar10/vgg16_small")
-    'the network is smaller than the published one and trained for fewer epochs'
+    >>> comes_trained("cifar10/resnet20_published"), comes_trained("cifar10/vgg16", {"epochs": 12})
+    (True, False)
+    """
+    _, slash, network = dataset.partition("/")
+    named = network.startswith(DOWNLOADED) or network.endswith("_published")
+    return named or bool(slash and settings and "epochs" not in settings)
+
+
+def obstacles(
+    protocol: str, noise: str, dataset: str, settings: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """All reasons why a run under the protocol, with the settings of its record, leaves the published question open.
+
+    None where it answers it.
+
+    >>> obstacles("authors", "trimodal", "energy"), obstacles("paper", "clean", "cifar10/vgg16")
+    ((), ())
+    >>> obstacles("short", "clean", "cifar10/vgg16_small")
+    ('the network is smaller than the published one', 'the network is trained for fewer epochs than the published one')
     """
     if "/" in dataset:
-        return _image_obstacle(protocol, dataset, settings)
+        return tuple(filter(None, _image_obstacles(protocol, dataset, settings)))
     if dataset == "cubic":
-        return ""
+        return ()
+    found = []
     if settings.get("epochs", EPOCHS["uci"]) != EPOCHS["uci"]:
-        return f"networks are trained for {settings['epochs']} epochs in place of {EPOCHS['uci']}"
-    if protocol != "paper":
-        return ""
-    if noise != "clean":
-        return "the published tables were made with other noise than the paper states"
-    return f"the published tables predict the second target of {dataset}" if dataset in SECOND_TARGET else ""
+        found.append(f"networks are trained for {settings['epochs']} epochs in place of {EPOCHS['uci']}")
+    if protocol == "paper" and noise != "clean":
+        found.append("the published tables were made with other noise than the paper states")
+    if protocol == "paper" and dataset in SECOND_TARGET:
+        found.append("the published tables predict the second target")
+    return tuple(found)
 
 
-def _image_obstacle(protocol: str, dataset: str, settings: Mapping[str, Any]) -> str:
-    pictures, _, network = dataset.partition("/")
-    if network.startswith(DOWNLOADED):
-        return "half of the published test pictures serve calibration"
+def _image_obstacles(protocol: str, dataset: str, settings: Mapping[str, Any]) -> list[str]:
+    """An empty text for each reason that does not apply."""
+    pictures = dataset.partition("/")[0]
+    trained = comes_trained(dataset, settings)
     few = settings.get("epochs", EPOCHS["images"] if protocol == "paper" else 0) < EPOCHS["images"]
-    shortened = few and not network.endswith("_published")
-    if dataset != _published_place(dataset):
-        other = "smaller" if network.endswith("_small") else "another"
-        return f"the network is {other} than the published one{' and trained for fewer epochs' if shortened else ''}"
-    if shortened:
-        return "the network is trained for fewer epochs than published"
-    if pictures == "imagenet":
-        return "the published network was trained elsewhere"
-    if settings.get("outside", OUTSIDE.get(pictures)) != OUTSIDE.get(pictures):
-        return "other sets than the published ones are out of distribution"
-    return ""
+    return [
+        _other_network(dataset),
+        "the network is trained for fewer epochs than the published one" if few and not trained else "",
+        "the published network was trained elsewhere" if pictures == "imagenet" and not trained else "",
+        _other_outside(settings.get("outside", ""), OUTSIDE.get(pictures, "")),
+        "half of the published test pictures serve calibration" if trained else "",
+    ]
+
+
+def _other_network(dataset: str) -> str:
+    network = dataset.partition("/")[2]
+    if network.startswith(DOWNLOADED) or dataset == _published_place(dataset):
+        return ""
+    smaller = network.endswith("_small") or network.startswith(SMALLER)
+    return f"the network is {'smaller' if smaller else 'another'} than the published one"
+
+
+def _other_outside(ours: str, published: str) -> str:
+    """What is out of distribution in place of the published sets, where both are known; their order says nothing.
+
+    >>> _other_outside("tiny_imagenet", "svhn + tiny_imagenet")
+    'Tiny ImageNet alone in place of SVHN + Tiny ImageNet is out of distribution'
+    """
+    sets, wanted = ([part.strip() for part in text.split("+")] for text in (ours, published))
+    if not ours or not published or set(sets) == set(wanted):
+        return ""
+    told, theirs = (" + ".join(names.title(name, names.OUTSIDE) for name in part) for part in (sets, wanted))
+    alone = " alone" if set(sets) < set(wanted) else ""
+    return f"{told}{alone} in place of {theirs} is out of distribution"

@@ -18,11 +18,15 @@ def draw(sheet: Sheet) -> str:
     title = names.title(sheet.method)
     ticks = {tick: svg.short(tick) for tick in svg.ticks(0, 1, 5)}
     parts = [*svg.axes(title, x, y, ticks, most=5), svg.line(x(0), y(0), x(1), y(1), "axis")]
-    said = f"ECE {sheet.before.ece:.3f} → {sheet.after.ece:.3f}"
+    said = f"ECE {sheet.before.ece:.4f} → {sheet.after.ece:.4f}" if sheet.recalibrated else _kept(sheet)
     parts += [svg.text(4, 29, said, "small")]
     parts += [svg.text((LEFT + RIGHT) / 2, HEIGHT - 10, "confidence", "small", "middle")]
     parts += _marks(sheet.before, x, y, "published", "hollow") + _marks(sheet.after, x, y, "ours", "full")
     return svg.drawing(WIDTH, HEIGHT, f"{title}: accuracy against confidence, {said}.", parts)
+
+
+def _kept(sheet: Sheet) -> str:
+    return f"unchanged, ECE {sheet.after.ece:.4f}"
 
 
 def _marks(shown: Reliability, x: svg.Scale, y: svg.Scale, line: str, mark: str) -> list[str]:

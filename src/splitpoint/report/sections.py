@@ -11,7 +11,7 @@ from typing import NamedTuple
 from splitpoint.bench.record import Record
 from splitpoint.report import measures, names
 from splitpoint.report.measures import Measure
-from splitpoint.report.published import find, normalised, obstacle
+from splitpoint.report.published import find, normalised, obstacles
 from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, judged, placed, summarised
 
 
@@ -36,7 +36,10 @@ Groups = Mapping[tuple[str, str], Sequence[Record]]
 
 @dataclass(frozen=True)
 class Section:
-    """Tables that belong together, one for each measure, or one in all where there is a single data set."""
+    """Tables that belong together, one for each measure, or one in all where there is a single data set.
+
+    `groups` are the records that they were made from.
+    """
 
     place: Place
     rows: tuple[str, ...]
@@ -47,6 +50,7 @@ class Section:
     trials: tuple[int, ...]
     failures: tuple[str, ...]
     obstacles: tuple[str, ...]
+    groups: Groups
 
     @property
     def title(self) -> str:
@@ -156,16 +160,23 @@ def _section(place: Place, groups: Groups) -> Section:
         trials=tuple(len(group) for group in groups.values()),
         failures=tuple(f"{_label(r)}: {r.error}" for r in seen if r.error is not None),
         obstacles=_obstacles(datasets, seen, entries),
+        groups=groups,
     )
 
 
 def _obstacles(
     datasets: Sequence[str], records: Sequence[Record], entries: Mapping[tuple[str, str, str], Entry]
 ) -> tuple[str, ...]:
-    """Why data sets with published figures have no verdict, in the order of the data sets."""
+    """Why data sets with published figures have no verdict, each reason once, with the data sets unless it is all."""
     shown = {dataset for (_, dataset, _), entry in entries.items() if entry.published is not None}
-    found = sorted((r for r in records if r.dataset in shown), key=lambda record: datasets.index(record.dataset))
-    return tuple(dict.fromkeys(filter(None, map(_obstacle, found))))
+    reasons: dict[str, set[str]] = {}
+    for record in sorted((r for r in records if r.dataset in shown), key=lambda r: datasets.index(r.dataset)):
+        for reason in _obstacles_of(record):
+            reasons.setdefault(reason, set()).add(record.dataset)
+    return tuple(
+        reason if found == shown else f"{reason} ({'; '.join(names.dataset_title(d) for d in datasets if d in found)})"
+        for reason, found in reasons.items()
+    )
 
 
 def _label(record: Record) -> str:
@@ -188,7 +199,7 @@ def _draft(group: Sequence[Record], measure: Measure) -> Entry | None:
     ours = summarised([_of_trial(own, measure) for own in trials.values()])
     record = group[0]
     figure = find(record.dataset, record.noise, record.method, record.variant, measure.name)
-    return judged(ours, figure, measure, comparable=not _obstacle(record))
+    return judged(ours, figure, measure, comparable=not _obstacles_of(record))
 
 
 def _of_trial(records: Sequence[Record], measure: Measure) -> float | None:
@@ -198,8 +209,8 @@ def _of_trial(records: Sequence[Record], measure: Measure) -> float | None:
     return statistics.fmean(_numbers(record).get(measure.name, math.nan) for record in records)
 
 
-def _obstacle(record: Record) -> str:
-    return obstacle(record.protocol, record.noise, record.dataset, record.settings)
+def _obstacles_of(record: Record) -> tuple[str, ...]:
+    return obstacles(record.protocol, record.noise, record.dataset, record.settings)
 
 
 def _column(

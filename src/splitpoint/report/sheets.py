@@ -15,6 +15,9 @@ from splitpoint.report import names
 from splitpoint.report.lines import number, numbers, read_whole, word
 
 SHEETS = "sheets.jsonl"
+CALIBRATING = ("temperature_scaling", "oc", "ddu", "deep_ensemble", "splitpoint_layers")
+"""Methods of the image experiments that calibrate, beside those whose ids end in ``calibrated``."""
+
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 WIDTH_BYTES = slice(16, 20)
 """Where a PNG file says how wide its picture is."""
@@ -92,6 +95,11 @@ class Sheet:
     def recalibrated(self) -> bool:
         """Whether the probabilities are others than those of the base network."""
         return self.before.bins != self.after.bins
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the method learns from calibration pictures what its probabilities should be, or changes them."""
+        return self.method in CALIBRATING or self.method.endswith("calibrated") or self.recalibrated
 
 
 def read(folder: Path) -> list[Sheet]:

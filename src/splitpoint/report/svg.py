@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 Points = Sequence[tuple[float, float]]
 
+MOST_TICKS = 4
+"""Steps between the numbers of a small plot, unless it says otherwise."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -58,6 +61,15 @@ def short(value: float) -> str:
     ('0.05', '12000', '0')
     """
     return f"{value + 0.0:.5g}"
+
+
+def room(values: Iterable[float]) -> float:
+    """How wide a column of numbers on an axis is, with a gap beside it; digits of the page's small type are 6.6 wide.
+
+    >>> room([0.0228, 0.02285]), room([0.5])
+    (54.2, 27.8)
+    """
+    return round(8 + 6.6 * max((len(short(value)) for value in values), default=0), 1)
 
 
 def text(x: float, y: float, content: str, style: str = "", anchor: str = "start") -> str:
@@ -113,7 +125,7 @@ def drawing(width: float, height: float, label: str, parts: Iterable[str]) -> st
     )
 
 
-def axes(title: str, x: Scale, y: Scale, labels: Mapping[float, str], most: int = 4) -> list[str]:
+def axes(title: str, x: Scale, y: Scale, labels: Mapping[float, str], most: int = MOST_TICKS) -> list[str]:
     """Title, frame, grid and numbers of a small plot: up to `most` values of y, and the labels of x by value."""
     parts = [text(4, 14, title, "strong")]
     parts += [rectangle(x.start, y.stop, x.stop - x.start, y.start - y.stop, "frame")]
