@@ -32,8 +32,9 @@ NATURAL = {"imagenet": "imagenet_a"}
 """Sets of natural adversarial pictures, which stand for the attack where there is one."""
 
 TABLE_STRENGTH = 0.02
-STRENGTHS = (0.0, TABLE_STRENGTH, *(round(0.04 * step, 2) for step in range(1, 11)))
-"""Steps of the attack in units of the normalised input: none, that of the table, and 0.04 to 0.4 for the curves."""
+CURVE = tuple(round(0.04 * step, 2) for step in range(11))
+STRENGTHS = (0.0, TABLE_STRENGTH, *CURVE[1:])
+"""Steps of the attack in units of the normalised input: that of the table, 0 to 0.4 for the curves, and all of them."""
 
 CALIBRATION_SHARE = 0.1
 
