@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,17 @@ def test_a_lost_record_is_made_again_from_the_same_network(results, folder, tmp_
     known = {record.method: record.metrics for record in results}
     for record in Journal(again).read():
         assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
+
+
+def test_rows_of_training_pictures_are_recorded_only_where_they_teach(results, folder, tmp_path):
+    shutil.copytree(folder / "cache" / "networks", tmp_path / "cache" / "networks")
+    bench_images(tmp_path, datasets=["mnist"], methods=images.UNTAUGHT, **QUICK)
+    known = {record.method: record.metrics for record in results}
+    for record in Journal(tmp_path).read():
+        assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
+    assert {path.name.partition("-")[0] for path in tmp_path.rglob("*.npy")} == {"attacked", "calibration", "outside"}
+    bench_images(tmp_path, datasets=["mnist"], methods=["ddu"], **QUICK)
+    assert len(list(tmp_path.rglob("train-*.npy"))) == 1
 
 
 def test_results_of_other_settings_do_not_stand_in(results, folder):
