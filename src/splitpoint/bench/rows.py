@@ -22,7 +22,7 @@ from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
-from splitpoint.storage import replacing
+from splitpoint.storage import drop_stale_drafts, replacing
 
 
 class Tail(nn.Module):
@@ -95,6 +95,8 @@ class Recorder:
         path, clock = (self.folder / f"{name}-{digest}{ending}" for ending in (".npy", ".seconds"))
         if not path.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
+            for target in (path, clock):
+                drop_stale_drafts(target)
             with replacing(path) as draft:
                 seconds = self._write(draft, pictures, count)
                 with replacing(clock) as told:
