@@ -163,7 +163,7 @@ class Subject:
 
 
 class Base(NamedTuple):
-    """A trained base network, the CPU seconds of its training, and where its rows are recorded."""
+    """A trained base network on its device, the CPU seconds of its training, and where its rows are recorded."""
 
     network: nn.Module
     seconds: float
@@ -175,7 +175,7 @@ def base_network(unit: PicturePiece, trial: Trial) -> Base:
     spec = NETWORKS[unit.network]
     build = factory(unit.network, trial.train.classes, trial.train.shape)
     if spec.trained:
-        network, seconds = build(), 0.0
+        network, seconds = build().to(unit.device), 0.0
     else:
         training = _training(unit, trial, build, unit.seeds[0])
         network = training.network(progress=False)
@@ -184,9 +184,8 @@ def base_network(unit: PicturePiece, trial: Trial) -> Base:
 
 
 def _training(unit: PicturePiece, trial: Trial, build: Any, seed: int, loss: Any = cross_entropy) -> Training:
-    return Training(
-        build, trial.train, unit.schedule, seed, unit.cache / "networks", {"network": unit.network}, loss=loss
-    )
+    folder, key = unit.cache / "networks", {"network": unit.network}
+    return Training(build, trial.train, unit.schedule, seed, folder, key, loss=loss, device=unit.device)
 
 
 def staged(base: Base, trial: Trial) -> Stage:

@@ -56,12 +56,13 @@ def under_attack(
     """Predictions without an attack and with that of the table, and the figures of the curves.
 
     The strength of the table is no point of the curves, which have steps of equal size. Predictions of the other
-    strengths are not kept, since a thousand classes would need gigabytes.
+    strengths are not kept, since a thousand classes would need gigabytes. Batches of the stream are where the predictor
+    is; what it says about them is kept on the CPU.
     """
     kept: dict[float, list[ClassificationPrediction]] = {0.0: [], TABLE_STRENGTH: []}
     right, doubt = dict.fromkeys(sweep.strengths, 0), dict.fromkeys(sweep.strengths, 0.0)
     for (strength, part), batch in zip(sweep.parts(), stream, strict=True):
-        prediction = predictor(batch)
+        prediction = predictor(batch).to("cpu")
         right[strength] += int((prediction.label == labels[part]).sum())
         doubt[strength] += float(prediction.epistemic.double().sum())
         if strength in kept:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.attacks import fgsm
+from splitpoint.batches import placement
 from splitpoint.datasets.images import Batches, ImageSet, load, ood_union, splits
 
 OUTSIDE: dict[str, tuple[str, ...]] = {
@@ -101,6 +102,8 @@ def batches(pictures: ImageSet, batch_size: int | None = None, seed: int | None 
 class Sweep:
     """Test pictures attacked with every strength: batches of pictures, all strengths of one batch in a row.
 
+    Batches are on the device of the network.
+
     The fast gradient sign method moves a picture in one direction, whatever the strength, so that one gradient serves
     all of them.
 
@@ -132,10 +135,13 @@ class Sweep:
         return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[Tensor]:
-        for pictures, labels in self.batches:
-            direction = (fgsm(self.network, pictures, labels, 1.0, valid=None) - pictures).sign()
+        device = placement(self.network)[0]
+        unit = self.unit.to(device)
+        for some, labels in self.batches:
+            pictures = some.to(device)
+            direction = (fgsm(self.network, pictures, labels.to(device), 1.0, valid=None) - pictures).sign()
             for strength in self.strengths:
-                yield (pictures + strength * self.unit * direction).clamp(0, 1) if strength else pictures
+                yield (pictures + strength * unit * direction).clamp(0, 1) if strength else pictures
 
     def parts(self) -> Iterator[tuple[float, slice]]:
         """Strength and rows of the data set of every batch, in the order of the stream."""
