@@ -156,7 +156,7 @@ def _add_pictures(parser: argparse.ArgumentParser, datasets: list[str]) -> None:
     parser.add_argument("--protocol", default="short", help="short (default) or paper: how long networks are trained")
     parser.add_argument("--cache", type=Path, help="folder of trained networks and rows (default: cache in OUT)")
     parser.add_argument("--device", default="cpu", help="where networks run: cpu (default), cuda, cuda:1, mps, ...")
-    parser.add_argument("--threads", type=int, default=1, help="of the arithmetic in every process (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of every process (default: 1)")
 
 
 def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
