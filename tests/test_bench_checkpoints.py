@@ -88,6 +88,16 @@ def test_a_draft_that_was_never_finished_does_no_harm(checkpoint):
     assert checkpoint.weights() is None
 
 
+@pytest.mark.parametrize("ending", [".safetensors", ".state.safetensors"])
+def test_a_draft_of_yesterday_goes_away(checkpoint, ending):
+    checkpoint.prepare()
+    draft = checkpoint.path.parent / f"{checkpoint.path.stem}{ending}abc.tmp"
+    draft.write_bytes(b"half a fi")
+    os.utime(draft, (0, 0))
+    checkpoint.prepare()
+    assert not draft.exists()
+
+
 def test_a_folder_that_is_none_is_found_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Expected to write checkpoints to the folder"):

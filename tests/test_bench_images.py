@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,17 @@ def test_a_lost_record_is_made_again_from_the_same_network(results, folder, tmp_
         assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
 
 
+def test_rows_of_training_pictures_are_recorded_only_where_they_teach(results, folder, tmp_path):
+    shutil.copytree(folder / "cache" / "networks", tmp_path / "cache" / "networks")
+    bench_images(tmp_path, datasets=["mnist"], methods=images.UNTAUGHT, **QUICK)
+    known = {record.method: record.metrics for record in results}
+    for record in Journal(tmp_path).read():
+        assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
+    assert {path.name.partition("-")[0] for path in tmp_path.rglob("*.npy")} == {"attacked", "calibration", "outside"}
+    bench_images(tmp_path, datasets=["mnist"], methods=["ddu"], **QUICK)
+    assert len(list(tmp_path.rglob("train-*.npy"))) == 1
+
+
 def test_results_of_other_settings_do_not_stand_in(results, folder):
     with pytest.raises(SettingsError, match=r"with epochs 2 for mnist/lenet .* has some with 1"):
         bench_images(folder, datasets=["mnist"], **(QUICK | {"epochs": 2}))
@@ -106,6 +118,7 @@ def test_results_of_other_settings_do_not_stand_in(results, folder):
         ({"protocol": "authors"}, SettingsError, "Expected protocol to be short or paper, but got 'authors'"),
         ({"outside": ["svhn"]}, DataError, "Expected to find svhn"),
         ({"trials": 0}, SettingsError, "Expected trials >= 1"),
+        ({"threads": 0}, SettingsError, "Expected threads >= 1"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is(folder, tmp_path, changes, error, message):
@@ -234,11 +247,22 @@ def test_the_command_hands_everything_on(monkeypatch, capsys, tmp_path):
     given = {}
     monkeypatch.setattr(suites, "bench_images", lambda folder, **rest: given.update(rest, folder=folder) or "done")
     words = "bench images --datasets mnist --network lenet vgg16 --ood notmnist --seeds 2 --epochs 3 --protocol paper"
+    words += " --device cuda:1 --threads 4"
     assert main([*words.split(), "--cache", str(tmp_path), "--methods", "ddu", "--out", "here"]) == 0
     assert capsys.readouterr().out == "done\n"
     assert (given["datasets"], given["networks"], given["outside"]) == (["mnist"], ["lenet", "vgg16"], ["notmnist"])
     assert (given["trials"], given["epochs"], given["protocol"]) == (2, 3, "paper")
     assert (given["cache"], given["methods"], given["folder"]) == (tmp_path, ["ddu"], Path("here"))
+    assert (given["device"], given["threads"]) == ("cuda:1", 4)
+
+
+@pytest.mark.parametrize("bench", [bench_images, bench_images_ablation])
+def test_threads_are_those_of_the_processes(folder, tmp_path, monkeypatch, bench):
+    given = []
+    monkeypatch.setattr(suites, "run_all", lambda *_, threads, **__: given.append(threads))
+    bench(tmp_path, datasets=["mnist"], **QUICK)
+    bench(tmp_path, datasets=["mnist"], threads=3, **QUICK)
+    assert given == [1, 3]
 
 
 def test_help_names_every_data_set_and_network(capsys):

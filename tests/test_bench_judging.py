@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from splitpoint.bench.judging import Views, histogram, measured, png, sheet, shrunk, under_attack
-from splitpoint.bench.pictures import STRENGTHS, TABLE_STRENGTH
+from splitpoint.bench.pictures import CURVE, STRENGTHS, TABLE_STRENGTH
 from splitpoint.prediction import ClassificationPrediction
 
 
@@ -70,15 +70,22 @@ class Stream:
                 yield strength, slice(start, start + 2)
 
 
-def test_accuracy_and_doubt_of_every_strength_from_a_stream():
+def test_accuracy_and_doubt_along_the_curve_from_a_stream():
     stream = [torch.full((2, 1), 1.0 - strength) for _ in range(2) for strength in STRENGTHS]
     labels = torch.tensor([0, 0, 0, 1])
     kept, attack = under_attack(Fake(), Stream(), stream, labels)
-    assert attack["strength"] == sorted(STRENGTHS)
-    assert attack["accuracy"] == [0.75] * len(STRENGTHS)
-    assert attack["epistemic"] == pytest.approx([1 - strength for strength in sorted(STRENGTHS)])
+    assert attack["strength"] == list(CURVE)
+    assert attack["accuracy"] == [0.75] * len(CURVE)
+    assert attack["epistemic"] == pytest.approx([1 - strength for strength in CURVE])
     assert set(kept) == {0.0, TABLE_STRENGTH}
     assert len(kept[0.0]) == 4
+    assert kept[TABLE_STRENGTH].epistemic.tolist() == pytest.approx([1 - TABLE_STRENGTH] * 4)
+
+
+def test_curves_have_eleven_steps_and_the_table_one_of_its_own():
+    assert pytest.approx([0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28, 0.32, 0.36, 0.4]) == CURVE
+    assert TABLE_STRENGTH == 0.02
+    assert set(STRENGTHS) == {*CURVE, TABLE_STRENGTH}
 
 
 def test_a_histogram_has_logarithmic_bins_for_positive_scores_and_counts_everything():

@@ -1,5 +1,10 @@
 """Recorded rows: the tail gives the network's own logits, files are whole or not there, and are read again."""
 
+import os
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +13,7 @@ from splitpoint import SplitPointClassifier
 from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.rows import Recorder, whole_row
 from splitpoint.errors import SettingsError
+from splitpoint.storage import drop_stale_drafts, replacing
 
 SHAPES = {"lenet": (1, 28, 28)}
 
@@ -84,6 +90,69 @@ def test_an_interrupted_recording_leaves_no_rows(tmp_path):
         found.rows("test", "0", interrupted(), 6)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert found.rows("test", "0", pictures(), 6).rows.shape[0] == 6
+
+
+# What killed recordings leave behind
+
+
+def draft_of(path, monkeypatch, process):
+    """A draft of `path` as a process of this number leaves it when it is killed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: process)
+        with replacing(path) as draft:
+            pass
+    path.unlink()
+    draft.write_bytes(b"half of the ro")
+    return draft
+
+
+def gone():
+    """The number of a process that has ended."""
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def age(path, hours):
+    then = time.time() - 3600 * hours
+    os.utime(path, (then, then))
+
+
+def test_a_recording_drops_drafts_of_processes_that_are_gone(tmp_path, monkeypatch):
+    found = recorder(tmp_path)
+    found.folder.mkdir()
+    left = draft_of(found.folder / "test-0.npy", monkeypatch, gone())
+    others = draft_of(found.folder / "test-1.npy", monkeypatch, gone())
+    found.rows("test", "0", pictures(), 6)
+    assert not left.exists()
+    assert others.exists(), "it is of another target"
+    assert sorted(path.name for path in found.folder.iterdir()) == ["test-0.npy", "test-0.seconds", others.name]
+
+
+def test_drafts_of_living_processes_stay_for_an_hour(tmp_path, monkeypatch):
+    path = tmp_path / "rows[1].npy"
+    living, elsewhere = (draft_of(path, monkeypatch, number) for number in (os.getpid(), os.getppid()))
+    unnamed = tmp_path / "rows[1].npyabc.tmp"
+    unnamed.touch()
+    drop_stale_drafts(path)
+    assert [draft.exists() for draft in (living, elsewhere, unnamed)] == [True] * 3
+    for draft in (elsewhere, unnamed):
+        age(draft, 1.1)
+    age(living, 0.9)
+    drop_stale_drafts(path)
+    assert [draft.exists() for draft in (living, elsewhere, unnamed)] == [True, False, False]
+
+
+def test_drafts_of_another_machine_stay_for_an_hour(tmp_path, monkeypatch):
+    path = tmp_path / "rows.npy"
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "another")
+        draft = draft_of(path, monkeypatch, gone())
+    drop_stale_drafts(path)
+    assert draft.exists()
+    age(draft, 2)
+    drop_stale_drafts(path)
+    assert not draft.exists()
 
 
 def test_networks_that_do_not_end_in_a_linear_layer_are_refused(tmp_path):

@@ -172,17 +172,18 @@ def test_a_run_that_was_cut_off_at_any_byte_goes_on_to_the_same_records(tmp_path
     assert compared(cut_off) == compared(whole)
 
 
-def test_arithmetic_is_put_back(tmp_path):
+@pytest.mark.parametrize("given", [{}, {"threads": 3}])
+def test_arithmetic_is_put_back(tmp_path, given):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        run_all([Toy("a", (0,))], run_arithmetic, tmp_path, jobs=1, progress=False)
+        run_all([Toy("a", (0,))], run_arithmetic, tmp_path, jobs=1, progress=False, **given)
         assert torch.get_num_threads() == 2
         assert torch.tensor(1e-40) * 1 > 0
     finally:
         torch.set_num_threads(threads)
     (found,) = Journal(tmp_path).read()
-    assert found.metrics == {"denormal": 0.0, "threads": 1.0}
+    assert found.metrics == {"denormal": 0.0, "threads": given.get("threads", 1)}
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])
@@ -311,7 +312,8 @@ def test_workers_end_with_their_parent(tmp_path, how):
 def test_two_jobs_give_the_records_of_one(tmp_path):
     for jobs in (1, 2):
         in_process(tmp_path / str(jobs), jobs=jobs)
-        run_all([Toy("a", (0, 1)), Toy("b", (0,))], run_arithmetic, tmp_path / f"a{jobs}", jobs=jobs, progress=False)
+        rest = {"jobs": jobs, "threads": 2, "progress": False}
+        run_all([Toy("a", (0, 1)), Toy("b", (0,))], run_arithmetic, tmp_path / f"a{jobs}", **rest)
     assert compared(tmp_path / "1") == compared(tmp_path / "2")
     assert compared(tmp_path / "a1") == compared(tmp_path / "a2")
 

@@ -1,6 +1,7 @@
 """Readers of folders of pictures, on few files written by Pillow."""
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -50,7 +51,26 @@ def test_tiny_imagenet_with_wrong_lists_is_refused(tmp_path):
         image_folders.tiny_folder("tiny_imagenet", tmp_path, "train")
 
 
-def test_a_picture_of_another_size_or_damaged_is_named(tmp_path):
+def test_pictures_are_decoded_in_as_many_threads_as_torch_has(tmp_path, monkeypatch):
+    tiny_imagenet(tmp_path, per_class=4)
+    train = image_folders.tiny_folder("tiny_imagenet", tmp_path, "train")
+    expected, seen, decoded = train.pixels(range(12)), set(), image_folders.decoded
+    gate = threading.Barrier(3, timeout=30)
+
+    def noting(*given, **rest):
+        seen.add(threading.get_ident())
+        gate.wait()
+        return decoded(*given, **rest)
+
+    monkeypatch.setattr(image_folders, "decoded", noting)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(train.pixels(range(12)), expected)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_picture_of_another_size_or_damaged_is_named(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     names = tiny_imagenet(tmp_path)
     path = tmp_path / f"train/{names[1]}/images/{names[1]}_0.JPEG"
     picture_file(path, pictures(1, (64, 60, 3))[0])

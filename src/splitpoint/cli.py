@@ -155,6 +155,8 @@ def _add_pictures(parser: argparse.ArgumentParser, datasets: list[str]) -> None:
     parser.add_argument("--ood", nargs="+", help="sets that are out of distribution (default: those of the paper)")
     parser.add_argument("--protocol", default="short", help="short (default) or paper: how long networks are trained")
     parser.add_argument("--cache", type=Path, help="folder of trained networks and rows (default: cache in OUT)")
+    parser.add_argument("--device", default="cpu", help="where networks run: cpu (default), cuda, cuda:1, mps, ...")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of every process (default: 1)")
 
 
 def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
@@ -216,7 +218,7 @@ def _bench_images_ablation(options: argparse.Namespace) -> str:
 
 def _of_pictures(options: argparse.Namespace) -> dict[str, Any]:
     """What all experiments on pictures take."""
-    return {name: getattr(options, name) for name in ("datasets", "protocol", "cache")} | {
+    return {name: getattr(options, name) for name in ("datasets", "protocol", "cache", "device", "threads")} | {
         "networks": options.network,
         "outside": options.ood,
     }

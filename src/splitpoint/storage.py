@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import glob
 import json
 import os
+import platform
+import re
 import tempfile
+import time
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +41,9 @@ from splitpoint.surgery import Factory, build, factory_of
 
 FORMAT = 1
 KEY = "splitpoint"
+DRAFT, STALE_SECONDS = ".tmp", 3600
+"""Ending of drafts, and the time without a change after which one counts as left behind."""
+
 DESCRIPTION = {"format": int, "kind": str, "settings": dict, "layout": dict, "inputs": int}
 """What the metadata hold in any case, and of which kind."""
 
@@ -70,7 +78,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A draft beside `path` that takes its place once it is whole and on the disk, or goes away after an error."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.{_machine()}-{os.getpid()}-", suffix=DRAFT)
     os.close(handle)
     draft = Path(name)
     try:
@@ -82,6 +90,33 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def drop_stale_drafts(path: Path) -> None:
+    """Remove drafts of `path` that were left by a process of this machine that is gone, or are older than an hour."""
+    for draft in path.parent.glob(f"{glob.escape(path.name)}*{DRAFT}"):
+        owner = re.match(rf"\.{_machine()}-(\d+)-", draft.name.removeprefix(path.name))
+        with suppress(FileNotFoundError):  # another process may have been faster
+            if (owner and not _lives(int(owner[1]))) or time.time() - draft.stat().st_mtime > STALE_SECONDS:
+                draft.unlink()
+
+
+def _machine() -> str:
+    """A name of this machine for file names."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this machine runs; where that cannot be asked, it is taken to."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _umask() -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from splitpoint.cache import named_digest
 from splitpoint.errors import SettingsError, StorageError
-from splitpoint.storage import read_tensors, replacing, write_tensors
+from splitpoint.storage import drop_stale_drafts, read_tensors, replacing, write_tensors
 
 Log = list[dict[str, float]]
 """Figures of every epoch."""
@@ -57,9 +57,14 @@ class Checkpoint:
         return self.path.with_suffix(".state.safetensors")
 
     def prepare(self) -> None:
-        """Write the settings now, so that a folder that cannot be written to is found before the work is done."""
+        """Write the settings now, so that a folder that cannot be written to is found before the work is done.
+
+        What killed processes left of earlier drafts goes away.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            for path in (self.path, self._unfinished):
+                drop_stale_drafts(path)
             self._tell([])
         except OSError as error:
             raise StorageError(

@@ -177,7 +177,7 @@ def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[Su
     schedule = unit.schedule
     for variant in variants:
         began = time.process_time()
-        network = build(factory(unit.network, trial.train.classes, trial.train.shape), unit.seeds[0])
+        network = build(factory(unit.network, trial.train.classes, trial.train.shape), unit.seeds[0]).to(unit.device)
         predictor = variant.recipe(unit.protocol, unit.pictures).fit_jointly(
             network,
             batches(trial.train, schedule.batch_size, unit.seeds[0]),
@@ -189,7 +189,8 @@ def _joint(unit: Unit, variants: Sequence[Variant], trial: Trial) -> Iterator[Su
         seconds = time.process_time() - began
         stage = on_pictures(trial, predictor.base, attack_unit(predictor.base))
         used = {"optimiser": "adam", "learning_rate": JOINT_LEARNING_RATE, "augment": False}
-        shared = {name: unit.settings[name] for name in ("epochs", "batch_size", "outside")}
+        kept = ("epochs", "batch_size", "outside", "device")
+        shared = {name: value for name, value in unit.settings.items() if name in kept}
         yield Subject(variant.key, predictor, stage, seconds, shared | used)
 
 

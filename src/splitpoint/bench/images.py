@@ -59,7 +59,7 @@ PAPER_HEADS: dict[str, dict[str, Any]] = {"imagenet": {"epochs": 100, "learning_
 """What the paper states for the heads of data sets that differ from the others."""
 
 UNTAUGHT = ("softmax", "energy", "temperature_scaling")
-"""Methods that learn nothing from the training pictures."""
+"""Methods that learn nothing from the training pictures, whose rows are not recorded for them."""
 
 MOST_ROWS = 100_000
 """Training pictures whose rows are read by post-hoc methods, which hold them in memory."""
@@ -163,7 +163,7 @@ class Subject:
 
 
 class Base(NamedTuple):
-    """A trained base network, the CPU seconds of its training, and where its rows are recorded."""
+    """A trained base network on its device, the CPU seconds of its training, and where its rows are recorded."""
 
     network: nn.Module
     seconds: float
@@ -175,7 +175,7 @@ def base_network(unit: PicturePiece, trial: Trial) -> Base:
     spec = NETWORKS[unit.network]
     build = factory(unit.network, trial.train.classes, trial.train.shape)
     if spec.trained:
-        network, seconds = build(), 0.0
+        network, seconds = build().to(unit.device), 0.0
     else:
         training = _training(unit, trial, build, unit.seeds[0])
         network = training.network(progress=False)
@@ -184,9 +184,8 @@ def base_network(unit: PicturePiece, trial: Trial) -> Base:
 
 
 def _training(unit: PicturePiece, trial: Trial, build: Any, seed: int, loss: Any = cross_entropy) -> Training:
-    return Training(
-        build, trial.train, unit.schedule, seed, unit.cache / "networks", {"network": unit.network}, loss=loss
-    )
+    folder, key = unit.cache / "networks", {"network": unit.network}
+    return Training(build, trial.train, unit.schedule, seed, folder, key, loss=loss, device=unit.device)
 
 
 def staged(base: Base, trial: Trial) -> Stage:
@@ -215,10 +214,13 @@ def attack_unit(network: nn.Module) -> Tensor:
 
 def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
     base = base_network(unit, trial)
-    stage, pictures = staged(base, trial), training_pictures(trial)
-    train = recorded(base, "train", pictures)
-    data = train.rows, pictures.labels
+    stage = staged(base, trial)
     calibration = stage.calibration, trial.calibration.labels
+    data, reading = calibration, 0.0
+    if not set(unit.methods) <= set(UNTAUGHT):
+        pictures = training_pictures(trial)
+        train = recorded(base, "train", pictures)
+        data, reading = (train.rows, pictures.labels), train.seconds
     known: dict[SplitPointClassifier, tuple[ClassificationPredictor, float]] = {}
     for name in unit.methods:
         began = time.process_time()
@@ -233,9 +235,10 @@ def _post_hoc(unit: PicturePiece, trial: Trial) -> Iterator[Subject]:
             predictor: Predictor[Any] = fitted if calibrated else uncalibrated(fitted)
         else:
             given = calibration if calibrated else None
-            predictor = method.fit(base.recorder.tail, data, calibration=given, seed=unit.seeds[0], progress=False)
+            rows = calibration if name in UNTAUGHT else data
+            predictor = method.fit(base.recorder.tail, rows, calibration=given, seed=unit.seeds[0], progress=False)
             seconds = time.process_time() - began
-        cost = base.seconds + seconds + (0.0 if name in UNTAUGHT else train.seconds)
+        cost = base.seconds + seconds + (0.0 if name in UNTAUGHT else reading)
         yield Subject(name, predictor, stage, cost, unit.settings | head_epochs(method))
 
 

@@ -26,7 +26,7 @@ THUMBNAILS, THUMBNAIL_SIDE = 12, 64
 
 
 Attack = dict[str, list[float]]
-"""Strengths of an attack, and the accuracy and the mean epistemic score under each."""
+"""Strengths of the curves, and the accuracy and the mean epistemic score under each."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,21 @@ class Views:
 def under_attack(
     predictor: Predictor[Any], sweep: Sweep, stream: Iterable[Tensor], labels: Tensor
 ) -> tuple[dict[float, ClassificationPrediction], Attack]:
-    """Predictions without an attack and with that of the table, and the figures of all strengths.
+    """Predictions without an attack and with that of the table, and the figures of the curves.
 
-    Predictions of the other strengths are not kept, since a thousand classes would need gigabytes.
+    The strength of the table is no point of the curves, which have steps of equal size. Predictions of the other
+    strengths are not kept, since a thousand classes would need gigabytes. Batches of the stream are where the predictor
+    is; what it says about them is kept on the CPU.
     """
     kept: dict[float, list[ClassificationPrediction]] = {0.0: [], TABLE_STRENGTH: []}
     right, doubt = dict.fromkeys(sweep.strengths, 0), dict.fromkeys(sweep.strengths, 0.0)
     for (strength, part), batch in zip(sweep.parts(), stream, strict=True):
-        prediction = predictor(batch)
+        prediction = predictor(batch).to("cpu")
         right[strength] += int((prediction.label == labels[part]).sum())
         doubt[strength] += float(prediction.epistemic.double().sum())
         if strength in kept:
             kept[strength].append(prediction)
-    strengths = sorted(sweep.strengths)
+    strengths = sorted(set(sweep.strengths) - {TABLE_STRENGTH})
     attack = {
         "strength": strengths,
         "accuracy": [right[strength] / len(labels) for strength in strengths],
@@ -79,7 +81,7 @@ def measured(views: Views) -> dict[str, float]:
 
     Errors are told by the total score, adversarial and out-of-distribution pictures by the epistemic one; every
     detection also by the entropy of the method's own probabilities. ``spearman_attack`` is the rank correlation of
-    accuracy and mean epistemic score over the strengths of the attack: -1 where doubt rises as accuracy falls.
+    accuracy and mean epistemic score over the strengths of the curves: -1 where doubt rises as accuracy falls.
     """
     test, labels = views.test, views.labels
     right = test.label == labels

@@ -22,10 +22,13 @@ class PicturePiece(Piece):
     Attributes:
         outside: names of the sets out of distribution.
         cache: folder of checkpoints and recorded rows.
+        device: where networks are trained, run and attacked. Rows come from there to the CPU, where post-hoc methods
+            are fitted on them; checkpoints and rows are found on any device.
     """
 
     outside: tuple[str, ...]
     cache: Path
+    device: str = "cpu"
 
     @property
     def pictures(self) -> str:
@@ -51,8 +54,9 @@ class PicturePiece(Piece):
     @property
     def settings(self) -> dict[str, Any]:
         """What the records tell of networks and pictures."""
-        outside = {"outside": " + ".join(self.outside)}
-        return outside if NETWORKS[self.network].trained else asdict(self.schedule) | outside
+        found: dict[str, Any] = {} if NETWORKS[self.network].trained else asdict(self.schedule)
+        found["outside"] = " + ".join(self.outside)
+        return found if self.device == "cpu" else found | {"device": self.device}
 
 
 def schedule_of(protocol: str, pictures: str, network: str, epochs: int | None = None) -> Schedule:

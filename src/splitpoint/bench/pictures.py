@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.attacks import fgsm
+from splitpoint.batches import placement
 from splitpoint.datasets.images import Batches, ImageSet, load, ood_union, splits
 
 OUTSIDE: dict[str, tuple[str, ...]] = {
@@ -32,8 +33,9 @@ NATURAL = {"imagenet": "imagenet_a"}
 """Sets of natural adversarial pictures, which stand for the attack where there is one."""
 
 TABLE_STRENGTH = 0.02
-STRENGTHS = (0.0, TABLE_STRENGTH, *(round(0.04 * step, 2) for step in range(1, 11)))
-"""Steps of the attack in units of the normalised input: none, that of the table, and 0.04 to 0.4 for the curves."""
+CURVE = tuple(round(0.04 * step, 2) for step in range(11))
+STRENGTHS = (0.0, TABLE_STRENGTH, *CURVE[1:])
+"""Steps of the attack in units of the normalised input: that of the table, 0 to 0.4 for the curves, and all of them."""
 
 CALIBRATION_SHARE = 0.1
 
@@ -100,6 +102,8 @@ def batches(pictures: ImageSet, batch_size: int | None = None, seed: int | None 
 class Sweep:
     """Test pictures attacked with every strength: batches of pictures, all strengths of one batch in a row.
 
+    Batches are on the device of the network.
+
     The fast gradient sign method moves a picture in one direction, whatever the strength, so that one gradient serves
     all of them.
 
@@ -131,10 +135,13 @@ class Sweep:
         return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[Tensor]:
-        for pictures, labels in self.batches:
-            direction = (fgsm(self.network, pictures, labels, 1.0, valid=None) - pictures).sign()
+        device = placement(self.network)[0]
+        unit = self.unit.to(device)
+        for some, labels in self.batches:
+            pictures = some.to(device)
+            direction = (fgsm(self.network, pictures, labels.to(device), 1.0, valid=None) - pictures).sign()
             for strength in self.strengths:
-                yield (pictures + strength * self.unit * direction).clamp(0, 1) if strength else pictures
+                yield (pictures + strength * unit * direction).clamp(0, 1) if strength else pictures
 
     def parts(self) -> Iterator[tuple[float, slice]]:
         """Strength and rows of the data set of every batch, in the order of the stream."""

@@ -6,6 +6,7 @@ one linear layer, is the `Tail`: a small network on rows that gives the logits o
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import time
 from collections.abc import Iterable
@@ -17,12 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splitpoint.batches import placement
 from splitpoint.cache import model_fingerprint
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
-from splitpoint.storage import replacing
+from splitpoint.storage import drop_stale_drafts, replacing
 
 
 class Tail(nn.Module):
@@ -51,9 +53,11 @@ class Recorder:
     """Runs a network over pictures and keeps a row for each.
 
     Rows are stored under the fingerprint of the network and of the pictures, and not made again where they are there.
+    Pictures go to the device of the network, and rows come back to the CPU: post-hoc methods are fitted there, on rows
+    and a copy of the last layer, wherever the network is.
 
     Attributes:
-        network: trained, with a linear layer at its end.
+        network: trained, with a linear layer at its end; on any device.
         stages: names of the layers whose pooled features are kept beside the input of the last one.
         cache: folder of the rows of all networks.
     """
@@ -80,8 +84,8 @@ class Recorder:
 
     @property
     def tail(self) -> Tail:
-        """What the network does with a row."""
-        return Tail(self.last[1])
+        """What the network does with a row, on the CPU."""
+        return Tail(copy.deepcopy(self.last[1]).cpu())
 
     def rows(self, name: str, digest: str, pictures: Iterable[Tensor | tuple[Tensor, Tensor]], count: int) -> Recorded:
         """Rows of pictures.
@@ -95,6 +99,8 @@ class Recorder:
         path, clock = (self.folder / f"{name}-{digest}{ending}" for ending in (".npy", ".seconds"))
         if not path.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
+            for target in (path, clock):
+                drop_stale_drafts(target)
             with replacing(path) as draft:
                 seconds = self._write(draft, pictures, count)
                 with replacing(clock) as told:
@@ -106,14 +112,15 @@ class Recorder:
         """Write the rows to a file as they come, and return the CPU seconds of the network."""
         tap = Tap(self.network, (*self.stages, self.last[0] + INPUT), None, "as recorded")
         layout = Layout((False,) * len(tap.names), False, 1)
+        device = placement(self.network)[0]
         stored, start, seconds = None, 0, 0.0
         for batch in pictures:
             began = time.process_time()
-            logits, features = tap(batch if isinstance(batch, Tensor) else batch[0])
-            rows = layout.features(features)
+            logits, features = tap((batch if isinstance(batch, Tensor) else batch[0]).to(device))
+            rows = layout.features(features).cpu()
             seconds += time.process_time() - began
             if stored is None:
-                if not torch.allclose(self.tail(rows), logits, rtol=1e-3, atol=1e-3):
+                if not torch.allclose(self.tail(rows), logits.cpu(), rtol=1e-3, atol=1e-3):
                     raise SettingsError("Expected a network whose output is that of its last linear layer.")
                 stored = np.lib.format.open_memmap(path, "w+", np.float32, (count, rows.shape[1]))
             stored[start : start + len(rows)] = rows.numpy()

@@ -66,6 +66,7 @@ def run_all(
     *,
     jobs: int,
     progress: bool,
+    threads: int = 1,
     keep: Callable[[T], list[Record]] = _only_records,
 ) -> None:
     """Do all the work, largest pieces first, appending the records of every piece as it is done.
@@ -76,6 +77,7 @@ def run_all(
         folder: where the records are.
         jobs: processes; 1 stays in this one.
         progress: whether to show one bar over all the work.
+        threads: of the arithmetic in every process; sums of another number of threads round otherwise.
         keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
             records say that the work is done, and returns them.
     """
@@ -83,7 +85,7 @@ def run_all(
     journal = Journal(folder)
     total = sum(piece.cost for piece in work)
     with tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown:
-        for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, shown):
+        for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, threads, shown):
             for stack in stacks:
                 journal.append(keep(stack))
             shown.update(piece.cost)
@@ -100,18 +102,18 @@ def _check_folder(folder: Path) -> None:
 
 
 def _results(
-    work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, shown: tqdm[None]
+    work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
 ) -> Iterator[tuple[W, list[T]]]:
     """Pieces with what came of them, in the order in which they are done."""
     if jobs == 1:
-        with _arithmetic():
+        with _arithmetic(threads):
             for number, piece in enumerate(work):
                 shown.set_postfix_str(f"{len(work) - number} left: {piece.label}")
                 yield piece, list(run(piece))
         return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(),)) as pool:
+    with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads)) as pool:
         try:
             pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
             while pending:
@@ -135,9 +137,9 @@ def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
     return list(run(piece))
 
 
-def _prepare(parent: int) -> None:
-    """Make this process a worker: one thread, no denormal numbers, deaf to Ctrl-C, and gone when its parent is."""
-    torch.set_num_threads(1)
+def _prepare(parent: int, threads: int) -> None:
+    """Make this process a worker: few threads, no denormal numbers, deaf to Ctrl-C, and gone when its parent is."""
+    torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -164,13 +166,13 @@ def _follow(parent: int) -> None:
 
 
 @contextmanager
-def _arithmetic() -> Iterator[None]:
-    """One thread and no denormal numbers, as in workers, so that results do not depend on the number of jobs."""
-    threads, denormals = torch.get_num_threads(), bool(torch.tensor(1e-40) * 1 > 0)
-    torch.set_num_threads(1)
+def _arithmetic(threads: int) -> Iterator[None]:
+    """`threads` and no denormal numbers, as in workers, so that results do not depend on the number of jobs."""
+    before, denormals = torch.get_num_threads(), bool(torch.tensor(1e-40) * 1 > 0)
+    torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
         torch.set_flush_denormal(not denormals)

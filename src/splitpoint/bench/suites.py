@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from splitpoint.bench import ablation, cubic, image_ablation, images, uci
 from splitpoint.bench.curves import KeyedLines, curve_file
+from splitpoint.bench.devices import check_device
 from splitpoint.bench.judging import SHEETS
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.picture_piece import schedule_of
@@ -112,6 +113,8 @@ def bench_images(
     methods: Sequence[str] | None = None,
     protocol: str = "short",
     cache: Path | None = None,
+    device: str = "cpu",
+    threads: int = 1,
     trials: int = 5,
     epochs: int | None = None,
     jobs: int = 2,
@@ -120,7 +123,9 @@ def bench_images(
     progress: bool = True,
 ) -> str:
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, trials, jobs, seed)
+    plan = _pictures(
+        folder, "images", datasets, networks, outside, protocol, epochs, device, trials, jobs, threads, seed
+    )
     ready = all(NETWORKS[name].trained for name in networks)
     methods = _among("methods", methods, list(images.FAMILIES["post_hoc"] if ready else images.IMAGE_METHODS))
     sheets = KeyedLines(folder / SHEETS, ("protocol", "dataset", "method"))
@@ -132,7 +137,7 @@ def bench_images(
 
     wholes = [images.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
     work = images.units(wholes, methods, trials, done_in(folder, retry=retry))
-    run_all(work, images.run, folder, jobs=jobs, progress=progress, keep=keep)
+    run_all(work, images.run, folder, jobs=jobs, threads=threads, progress=progress, keep=keep)
     places = [piece["dataset"] for piece in plan]
     return _summary(folder, len(work), Asked("images", protocol, None, places, methods, seed))
 
@@ -146,6 +151,8 @@ def bench_images_ablation(
     ablations: Sequence[str] | None = None,
     protocol: str = "short",
     cache: Path | None = None,
+    device: str = "cpu",
+    threads: int = 1,
     trials: int = 3,
     epochs: int | None = None,
     jobs: int = 2,
@@ -154,11 +161,13 @@ def bench_images_ablation(
     progress: bool = True,
 ) -> str:
     """Run the ablations on pictures that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, trials, jobs, seed)
+    plan = _pictures(
+        folder, "images-ablation", datasets, networks, outside, protocol, epochs, device, trials, jobs, threads, seed
+    )
     ablations = _among("ablations", ablations, list(image_ablation.ABLATIONS))
     wholes = [image_ablation.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
     work = image_ablation.units(wholes, ablations, trials, done_in(folder, retry=retry))
-    run_all(work, image_ablation.run, folder, jobs=jobs, progress=progress)
+    run_all(work, image_ablation.run, folder, jobs=jobs, threads=threads, progress=progress)
     places = [piece["dataset"] for piece in plan]
     return _summary(folder, len(work), Asked("images-ablation", protocol, None, places, None, seed))
 
@@ -171,8 +180,10 @@ def _pictures(
     outside: Sequence[str] | None,
     protocol: str,
     epochs: int | None,
+    device: str,
     trials: int,
     jobs: int,
+    threads: int,
     seed: int,
 ) -> list[dict[str, Any]]:
     """What the units of every data set and network have in common; what cannot be run is an error now."""
@@ -182,7 +193,8 @@ def _pictures(
         outside = _among("ood", outside, list(IMAGE_SETS))
     if protocol not in ("short", "paper"):
         raise SettingsError(f"Expected protocol to be short or paper, but got {protocol!r}.")
-    _in_range(seed, trials=trials, jobs=jobs, epochs=epochs)
+    _in_range(seed, trials=trials, jobs=jobs, threads=threads, epochs=epochs)
+    check_device(device)
     ready = [name for name in networks if NETWORKS[name].trained]
     if ready and epochs is not None:
         raise SettingsError(
@@ -200,8 +212,8 @@ def _pictures(
                 known |= {"epochs": schedule_of(protocol, dataset, network, epochs).epochs}
             place = f"{dataset}/{network}"
             _check_settings(folder, suite, protocol, {place: known})
-            empty = {"noise": "clean", "family": "", "methods": (), "trials": ()}
-            found.append(empty | {"protocol": protocol, "dataset": place, "epochs": epochs, "outside": others})
+            empty = {"noise": "clean", "family": "", "methods": (), "trials": (), "protocol": protocol}
+            found.append(empty | {"dataset": place, "epochs": epochs, "outside": others, "device": device})
     return found
 
 

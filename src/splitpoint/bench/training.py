@@ -173,6 +173,8 @@ class Training:
         cache: folder of the files.
         key: what else tells this training from others, as JSON; ``network`` is its name for people.
         loss: a named function, see `Loss`; where it is a method, its owner's settings count too.
+        device: where the network is trained and stays. Files do not tell it: a network that was trained on one device
+            is found on another, and a training that was killed on one goes on there.
     """
 
     build: Factory
@@ -182,13 +184,14 @@ class Training:
     cache: Path
     key: Mapping[str, Any]
     loss: Loss = cross_entropy
+    device: str = "cpu"
 
     def network(self, progress: bool = True) -> nn.Module:
-        """The trained network, in eval mode and frozen; `progress` shows a bar while it is trained."""
+        """The trained network on its device, in eval mode and frozen; `progress` shows a bar while it is trained."""
         if len(self.data.labels) < 2:
             raise DataError(f"Expected at least two pictures to train on, but got {len(self.data.labels)}.")
         with torch.inference_mode(False), torch.enable_grad():
-            network, found = self._untrained(), self._checkpoint.weights()
+            network, found = self._untrained().to(self.device), self._checkpoint.weights()
             if found is None:
                 self._train(network, self._checkpoint, progress)
             else:
@@ -276,7 +279,7 @@ class Training:
         if self.schedule.augment:
             pictures = augmented(pictures, generator)
         optimiser.zero_grad()
-        logits = network(pictures.to(device, dtype, memory_format=LAYOUT).div(255))
+        logits = network(pictures.to(device).to(dtype=dtype, memory_format=LAYOUT).div(255))
         _check(logits, labels)
         loss = self.loss(logits, labels, part).mean()
         loss.backward()

@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,14 @@ class ImageFiles(ImageSet):
         self.labels = class_numbers(name, np.array(labels), classes)
 
     def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
-        """Pictures decoded one after the other."""
+        """Pictures, decoded in as many threads as torch has."""
         rows = row_numbers(places, len(self))
         pixels = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
-        for slot, row in enumerate(rows.tolist()):
-            pixels[slot] = torch.from_numpy(self._picture(self.root / os.fsdecode(self.files[row])))
+        paths = (self.root / os.fsdecode(self.files[row]) for row in rows.tolist())
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            decode = map if torch.get_num_threads() == 1 else pool.map
+            for slot, picture in enumerate(decode(self._picture, paths)):
+                pixels[slot] = torch.from_numpy(picture)
         return pixels
 
     def _picture(self, path: Path) -> NDArray[np.uint8]:

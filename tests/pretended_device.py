@@ -1,0 +1,65 @@
+"""A second device on a machine that has none: it computes on the CPU, and refuses to mix its tensors with others.
+
+`Pretending` takes over torch's device ``meta`` while it lasts. Tensors that are moved there are `Away`: they hold a
+tensor of the CPU, and a computation with them and one of the CPU is the error that a true device gives.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+NAME = "meta"
+CROSSING = {torch.ops.aten.copy_.default, torch.ops.aten.index.Tensor}
+"""What true devices do with tensors of the CPU too: copying from one to another, and places by a CPU index."""
+
+
+class Away(torch.Tensor):
+    """A tensor on the pretended device."""
+
+    is_meta = False
+
+    @staticmethod
+    def __new__(cls, inner):
+        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **layout, device=NAME, requires_grad=False)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def tolist(self):
+        return self.inner.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return computed(function, args, kwargs or {})
+
+
+class Pretending(TorchDispatchMode):
+    """As long as it lasts there is a second device, `NAME`."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return computed(function, args, kwargs or {})
+
+
+def computed(function, args, kwargs):
+    """What a function gives, on the device where its arguments are or that it names."""
+    leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    there = [leaf for leaf in leaves if isinstance(leaf, Away)]
+    named = kwargs.get("device")
+    here = [leaf for leaf in leaves if not isinstance(leaf, Away) and leaf.dim() > 0]
+    if there and here and function not in CROSSING:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {function} got two devices.")
+    wrappers = {id(leaf.inner): leaf for leaf in there}
+    away = bool(there) if named is None else torch.device(named).type == NAME
+    if function is torch.ops.aten.copy_.default:
+        away = isinstance(args[0], Away)
+    kwargs = kwargs if named is None else kwargs | {"device": torch.device("cpu")}
+    args, kwargs = tree_map(lambda leaf: leaf.inner if isinstance(leaf, Away) else leaf, (args, kwargs))
+    found = function(*args, **kwargs)
+
+    def wrapped(value):
+        if not away or not isinstance(value, torch.Tensor):
+            return value
+        return wrappers.get(id(value)) if id(value) in wrappers else Away(value)
+
+    return tree_map(wrapped, found)
