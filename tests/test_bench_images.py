@@ -285,3 +285,19 @@ def test_every_variant_is_run_and_named_as_published(folder, tmp_path):
     assert {"training=joint", "training=stagewise;train_fraction=0.2", "hidden_layers=3"} <= variants
     assert "calib_fraction=0.5;uq_train_set=calibration" in variants
     assert all(math.isfinite(record.metrics["accuracy"]) for record in records)
+
+
+# Evidential networks
+
+
+@pytest.mark.parametrize(
+    ("protocol", "network", "rate"), [("short", "lenet", 0.4), ("short", "vgg16_small", None), ("paper", "lenet", None)]
+)
+def test_evidential_networks_have_a_rate_of_their_own_where_the_schedule_is_short(tmp_path, protocol, network, rate):
+    unit = images.Unit(
+        protocol, "clean", f"mnist/{network}", "evidential_classification", (), (0,), outside=(), cache=tmp_path
+    )
+    usual = schedule_of(protocol, "mnist", network)
+    found = images.evidential_schedule(unit)
+    assert found.learning_rate == (rate or usual.learning_rate)
+    assert found.epochs == usual.epochs
