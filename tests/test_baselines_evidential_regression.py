@@ -68,3 +68,17 @@ def test_the_noise_level_is_found_and_the_interval_covers():
 def test_a_negative_weight_is_refused():
     with pytest.raises(SettingsError, match="regulariser >= 0"):
         EvidentialRegression(regulariser=-1.0)
+
+
+def test_the_likelihood_has_the_gradients_of_its_formula():
+    generator = torch.Generator().manual_seed(0)
+    error, nu, alpha, omega = torch.rand(4, 7, 2, generator=generator, dtype=torch.float64).add(0.3).unbind()
+    parts = [part.clone().requires_grad_() for part in (error - 0.8, nu, alpha + 1, omega)]
+    assert torch.autograd.gradcheck(student_nll, parts)
+
+
+def test_the_likelihood_is_that_of_a_student_law():
+    error, nu, alpha, omega = (torch.tensor(value, dtype=torch.float64) for value in (0.7, 1.3, 2.1, 0.9))
+    scale = (omega / (2 * alpha * nu)).sqrt()
+    expected = -torch.distributions.StudentT(2 * alpha, 0.0, scale).log_prob(error)
+    assert student_nll(error, nu, alpha, omega).item() == pytest.approx(expected.item(), rel=1e-12)

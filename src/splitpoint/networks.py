@@ -133,7 +133,7 @@ def _epoch(
         part = done + share * number / feed.steps
         optimiser.clear()
         losses = loss(stack, batch, part)
-        losses.sum().backward()
+        losses.backward(torch.ones_like(losses))
         optimiser.step(settings.rate(part))
     return float(losses.detach().mean())
 
@@ -214,7 +214,7 @@ class ArrayFeed(Feed):
             together = next(labelled([_item(rows)], 1)).to(self.network)
             assert together.target is not None
             together = replace(together, target=self.prepare(together.target))
-            yield from (_at(together, number) for number in range(len(some)))
+            yield from _each(together)
 
     def _gathered(self) -> int:
         """Steps whose rows are gathered together, which costs far less than step by step."""
@@ -222,11 +222,13 @@ class ArrayFeed(Feed):
         return max(1, GATHERED // (numbers * self.batch_size * len(self.places)))
 
 
-def _at(batch: Batch, number: int) -> Batch:
-    """Entry `number` of a batch of batches."""
+def _each(batch: Batch) -> Iterator[Batch]:
+    """The batches in a batch of batches."""
     assert batch.target is not None
-    kwargs = {name: value[number] for name, value in batch.kwargs.items()}
-    return Batch(tuple(value[number] for value in batch.args), kwargs, batch.target[number])
+    targets, kwargs = batch.target.unbind(), {name: value.unbind() for name, value in batch.kwargs.items()}
+    args = zip(*(value.unbind() for value in batch.args), strict=True) if batch.args else [()] * len(targets)
+    for number, (own, target) in enumerate(zip(args, targets, strict=True)):
+        yield Batch(tuple(own), {name: values[number] for name, values in kwargs.items()}, target)
 
 
 def _item(rows: dict[Any, Tensor]) -> Any:

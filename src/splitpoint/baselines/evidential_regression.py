@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,13 +49,34 @@ def student_nll(error: Tensor, nu: Tensor, alpha: Tensor, omega: Tensor) -> Tens
 
     ``log(pi / nu) / 2 - alpha log omega + (alpha + 1/2) log(nu error^2 + omega) + lgamma(alpha) - lgamma(alpha + 1/2)``
     """
-    return (
-        0.5 * (math.pi / nu).log()
-        - alpha * omega.log()
-        + (alpha + 0.5) * (nu * error.square() + omega).log()
-        + torch.lgamma(alpha)
-        - torch.lgamma(alpha + 0.5)
-    )
+    found: Tensor = StudentNll.apply(*torch.broadcast_tensors(error, nu, alpha, omega))  # type: ignore[no-untyped-call]
+    return found
+
+
+class StudentNll(torch.autograd.Function):
+    """`student_nll` with its gradients written out, which takes half the operations that recording it takes."""
+
+    @staticmethod
+    def forward(ctx: Any, error: Tensor, nu: Tensor, alpha: Tensor, omega: Tensor) -> Tensor:
+        """See `student_nll`."""
+        inside, more = torch.addcmul(omega, nu * error, error), alpha + 0.5
+        log_ratio = (inside / omega).log()
+        ctx.save_for_backward(error, nu, alpha, omega, inside, more, log_ratio)
+        constant = torch.lgamma(alpha) - torch.lgamma(more) + 0.5 * (math.pi * omega / nu).log()
+        return torch.addcmul(constant, more, log_ratio)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        """Gradients of error, nu, alpha and omega."""
+        error, nu, alpha, omega, inside, more, log_ratio = ctx.saved_tensors
+        (grad,) = grads
+        pull = more * error / inside
+        return (
+            grad * 2 * nu * pull,
+            grad * (error * pull - 0.5 / nu),
+            grad * (log_ratio + torch.digamma(alpha) - torch.digamma(more)),
+            grad * (more / inside - alpha / omega),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
