@@ -30,10 +30,14 @@ def overview(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def _settings(records: Sequence[Record]) -> str:
-    """Every setting with the values it took, so that a shortened run is seen as one."""
+    """Every setting with the values it took, so that a shortened run is seen as one.
+
+    Groups of settings, such as those of heads, are in the records only.
+    """
     found: dict[str, set[str]] = {}
     for record in records:
-        for name, value in record.settings.items():
+        plain = {name: value for name, value in record.settings.items() if not isinstance(value, dict)}
+        for name, value in plain.items():
             found.setdefault(name, set()).add(str(value))
     return "; ".join(f"{names.title(name)} {', '.join(names.ordered(found[name]))}" for name in sorted(found))
 
