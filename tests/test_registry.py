@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from splitpoint.datasets import raw, registry, uci
+from splitpoint.datasets.folders import VARIABLE
 from splitpoint.errors import SettingsError
 
 
@@ -40,8 +41,11 @@ def test_every_form_of_a_set_has_its_own_content_and_size():
     assert registry.SETS["mnist"].size_at(Path("data/MNIST/raw")) == "70,000 x 28 x 28"
 
 
-def test_a_set_that_cannot_be_downloaded_has_another_cure():
+def test_a_set_that_cannot_be_downloaded_has_another_cure(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert registry.cure("mnist") == "get it again with: splitpoint data download mnist"
+    monkeypatch.delenv(VARIABLE)
+    assert registry.cure("mnist") == "get it again with: splitpoint data download mnist --to DIR"
     assert registry.cure("imagenet").startswith("accept its licence at image-net.org and put its pictures into")
 
 
