@@ -108,12 +108,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     uci.add_argument("--noise", nargs="+", default=["clean"], help="clean (default), log_normal, trimodal")
     uci.add_argument("--datasets", nargs="+", help="names of sets (default: all nine)")
     uci.add_argument("--methods", nargs="+", help=TABULAR)
-    _add_run(uci, Path("out/uci"), trials=20)
+    _add_run(uci, Path("out/uci"), trials=20, epochs="networks and heads")
     uci.set_defaults(run=_bench_uci)
     cubic = suites.add_parser("cubic", help="a cubic with three kinds of noise, all methods, and curves to draw")
     cubic.add_argument("--noise", nargs="+", help="log_normal, trimodal, gaussian (default: all three)")
     cubic.add_argument("--methods", nargs="+", help=TABULAR)
-    _add_run(cubic, Path("out/cubic"), trials=3)
+    _add_run(cubic, Path("out/cubic"), trials=3, epochs="networks and heads")
     cubic.set_defaults(run=_bench_cubic)
     ablation = suites.add_parser("uci-ablation", help="what every choice of the method is worth, on UCI sets")
     ablation.add_argument("--datasets", nargs="+", help="names of sets (default: the six of the paper)")
@@ -123,18 +123,18 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="training, hidden_layers, residuals, quantile_loss, head_layers, calibration, calibration_share "
         "(default: all)",
     )
-    _add_run(ablation, Path("out/uci-ablation"), trials=20)
+    _add_run(ablation, Path("out/uci-ablation"), trials=20, epochs="networks and heads")
     ablation.set_defaults(run=_bench_uci_ablation)
 
     images = suites.add_parser("images", help="image classifiers: calibration, errors, attacks, out of distribution")
     _add_pictures(images, ["mnist", "fashion_mnist"])
     images.add_argument("--methods", nargs="+", help=PICTORIAL)
-    _add_run(images, Path("out/images"), trials=5)
+    _add_run(images, Path("out/images"), trials=5, epochs="the networks")
     images.set_defaults(run=_bench_images)
     variants = suites.add_parser("images-ablation", help="what every choice of the method is worth, on pictures")
     _add_pictures(variants, ["fashion_mnist"])
     variants.add_argument("--ablations", nargs="+", help="training, calibration, hidden_layers (default: all)")
-    _add_run(variants, Path("out/images-ablation"), trials=3)
+    _add_run(variants, Path("out/images-ablation"), trials=3, epochs="the networks")
     variants.set_defaults(run=_bench_images_ablation)
 
 
@@ -159,11 +159,11 @@ def _add_pictures(parser: argparse.ArgumentParser, datasets: list[str]) -> None:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of every process (default: 1)")
 
 
-def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int) -> None:
+def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int, epochs: str) -> None:
     parser.add_argument(
         "--trials", "--seeds", type=int, default=trials, help=f"of every experiment (default: {trials})"
     )
-    parser.add_argument("--epochs", type=int, help="of networks and heads (default: those of the protocol)")
+    parser.add_argument("--epochs", type=int, help=f"of {epochs} (default: those of the protocol)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of what is random but the splits of tables (default: 0)")
     parser.add_argument("--out", type=Path, default=out, help=f"folder of the records (default: {out})")

@@ -123,9 +123,9 @@ def bench_images(
     progress: bool = True,
 ) -> str:
     """Run the image experiments that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(
-        folder, "images", datasets, networks, outside, protocol, epochs, device, trials, jobs, threads, seed
-    )
+    _in_range(seed, trials=trials, jobs=jobs, threads=threads, epochs=epochs)
+    check_device(device)
+    plan = _pictures(folder, "images", datasets, networks, outside, protocol, epochs, device)
     ready = all(NETWORKS[name].trained for name in networks)
     methods = _among("methods", methods, list(images.FAMILIES["post_hoc"] if ready else images.IMAGE_METHODS))
     sheets = KeyedLines(folder / SHEETS, ("protocol", "dataset", "method"))
@@ -161,9 +161,9 @@ def bench_images_ablation(
     progress: bool = True,
 ) -> str:
     """Run the ablations on pictures that `folder` lacks; returns what was done, in words."""
-    plan = _pictures(
-        folder, "images-ablation", datasets, networks, outside, protocol, epochs, device, trials, jobs, threads, seed
-    )
+    _in_range(seed, trials=trials, jobs=jobs, threads=threads, epochs=epochs)
+    check_device(device)
+    plan = _pictures(folder, "images-ablation", datasets, networks, outside, protocol, epochs, device)
     ablations = _among("ablations", ablations, list(image_ablation.ABLATIONS))
     wholes = [image_ablation.Unit(**piece, seed=seed, cache=cache or folder / "cache") for piece in plan]
     work = image_ablation.units(wholes, ablations, trials, done_in(folder, retry=retry))
@@ -181,10 +181,6 @@ def _pictures(
     protocol: str,
     epochs: int | None,
     device: str,
-    trials: int,
-    jobs: int,
-    threads: int,
-    seed: int,
 ) -> list[dict[str, Any]]:
     """What the units of every data set and network have in common; what cannot be run is an error now."""
     datasets = _among("datasets", datasets, list(OUTSIDE))
@@ -193,8 +189,6 @@ def _pictures(
         outside = _among("ood", outside, list(IMAGE_SETS))
     if protocol not in ("short", "paper"):
         raise SettingsError(f"Expected protocol to be short or paper, but got {protocol!r}.")
-    _in_range(seed, trials=trials, jobs=jobs, threads=threads, epochs=epochs)
-    check_device(device)
     ready = [name for name in networks if NETWORKS[name].trained]
     if ready and epochs is not None:
         raise SettingsError(
