@@ -9,8 +9,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import splitpoint as sp
-from splitpoint.cache import DiskTable, Table, digest, model_fingerprint
+from splitpoint.cache import DiskTable, Table
 from splitpoint.errors import CacheError
+from splitpoint.files import digest, model_fingerprint
 
 ROWS, SIZE = 40, 8
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import nn
 
 import splitpoint as sp
-from splitpoint import storage
+from splitpoint import files
 from splitpoint.errors import StorageError
 from stored import FAST, Named, Net, assert_same_prediction, classification, labels, regression, saved, task
 
@@ -238,7 +238,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(step, error, tmp
                 file.write(b"half")
         raise error
 
-    owner, name = (storage, "save_file") if step == "save_file" else (os, "replace")
+    owner, name = (files, "save_file") if step == "save_file" else (os, "replace")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
         with pytest.raises(type(error)):
@@ -252,7 +252,7 @@ def test_a_save_that_fails_for_the_first_time_leaves_nothing(tmp_path, monkeypat
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(storage, "save_file", fail)
+    monkeypatch.setattr(files, "save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         regression().save(tmp_path / "uq.safetensors")
     assert list(tmp_path.iterdir()) == []

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from splitpoint.errors import CacheError
+from splitpoint.files import write_text
 
 WINDOW_BYTES = 64 * 2**20
 SLICE_BYTES = 48 * 2**20
@@ -110,28 +110,6 @@ class Table:
         return {name: column.read(start, min(stop, self.rows)) for name, column in self.columns.items()}
 
 
-def digest(tensors: Iterable[Tensor]) -> str:
-    """Fingerprint of shapes, types and contents."""
-    state = hashlib.blake2b(digest_size=16)
-    for tensor in tensors:
-        flat = tensor.detach().cpu().contiguous()
-        state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
-        if flat.numel():
-            state.update(flat.reshape(-1).view(torch.uint8).numpy().data)
-    return state.hexdigest()
-
-
-def named_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Fingerprint of tensors and their names, in whatever order they come."""
-    names = hashlib.blake2b("\n".join(sorted(tensors)).encode(), digest_size=4).hexdigest()
-    return names + digest(tensors[name] for name in sorted(tensors))
-
-
-def model_fingerprint(model: nn.Module) -> str:
-    """Fingerprint of a model's parameters and buffers, with their names."""
-    return named_digest({name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)})
-
-
 @dataclass
 class DiskTable:
     """A directory that takes recorded batches and becomes a `Table`.
@@ -195,9 +173,7 @@ class DiskTable:
         """Write down what the first batch showed; `meta["columns"]` maps names to (width, dtype)."""
         self.meta = meta
         text = json.dumps({"format": FORMAT, "identity": self.identity, "meta": meta})
-        temporary = self._meta_path.with_suffix(".tmp")
-        temporary.write_text(text)
-        os.replace(temporary, self._meta_path)
+        write_text(self._meta_path, text)
 
     def holds(self, fingerprint: str) -> bool:
         """Whether the next batch is already written; moves on to the batch after it."""

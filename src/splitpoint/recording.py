@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled
-from splitpoint.cache import DiskTable, Table, digest, model_fingerprint
+from splitpoint.cache import DiskTable, Table
 from splitpoint.errors import DataError
 from splitpoint.features import LayerSpec, Tap, layer_name, open_tap
+from splitpoint.files import digest, model_fingerprint
 from splitpoint.layout import Layout
 
 T = TypeVar("T")

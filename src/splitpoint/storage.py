@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import glob
 import json
 import os
-import platform
-import re
-import tempfile
-import time
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from splitpoint.baselines import METHODS
@@ -28,10 +20,10 @@ from splitpoint.baselines.method import Baseline
 from splitpoint.baselines.posthoc import BaselinePredictor, PostHocBaseline
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.batches import placement
-from splitpoint.cache import model_fingerprint
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import LayerError, SettingsError, StorageError
 from splitpoint.features import LayerSpec, Tap
+from splitpoint.files import model_fingerprint, read_tensors, write_tensors
 from splitpoint.hooks import find_module
 from splitpoint.layout import Layout
 from splitpoint.method import Method
@@ -41,9 +33,6 @@ from splitpoint.surgery import Factory, build, factory_of
 
 FORMAT = 1
 KEY = "splitpoint"
-DRAFT, STALE_SECONDS = ".tmp", 3600
-"""Ending of drafts, and the time without a change after which one counts as left behind."""
-
 DESCRIPTION = {"format": int, "kind": str, "settings": dict, "layout": dict, "inputs": int}
 """What the metadata hold in any case, and of which kind."""
 
@@ -66,63 +55,6 @@ def save(predictor: Predictor[Any], path: Path) -> None:
     if not path.parent.is_dir():
         raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
     write_tensors(path, predictor.own_tensors(), metadata)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and metadata to one safetensors file, all or nothing."""
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with replacing(path) as draft:
-        save_file(plain, draft, metadata)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside `path` that takes its place once it is whole and on the disk, or goes away after an error."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.{_machine()}-{os.getpid()}-", suffix=DRAFT)
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.chmod(0o666 & ~_umask())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def drop_stale_drafts(path: Path) -> None:
-    """Remove drafts of `path` that were left by a process of this machine that is gone, or are older than an hour."""
-    for draft in path.parent.glob(f"{glob.escape(path.name)}*{DRAFT}"):
-        owner = re.match(rf"\.{_machine()}-(\d+)-", draft.name.removeprefix(path.name))
-        with suppress(FileNotFoundError):  # another process may have been faster
-            if (owner and not _lives(int(owner[1]))) or time.time() - draft.stat().st_mtime > STALE_SECONDS:
-                draft.unlink()
-
-
-def _machine() -> str:
-    """A name of this machine for file names."""
-    return f"{zlib.crc32(platform.node().encode()):08x}"
-
-
-def _lives(process: int) -> bool:
-    """Whether a process of this machine runs; where that cannot be asked, it is taken to."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _describe(predictor: Predictor[Any]) -> dict[str, Any]:
@@ -268,17 +200,6 @@ def _rebuild_networks(
         predictor.base.load_state_dict(_base_weights(tensors))
     device = placement(predictor.base)[0] if map_location is None else map_location
     return predictor.to(device)
-
-
-def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a safetensors file; StorageError if it is not whole."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise StorageError(
-            f"Expected a whole safetensors file, but {path} is damaged or cut short ({error})."
-        ) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Mapping
@@ -12,9 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from splitpoint.cache import named_digest
 from splitpoint.errors import SettingsError, StorageError
-from splitpoint.storage import drop_stale_drafts, read_tensors, replacing, write_tensors
+from splitpoint.files import drop_stale_drafts, named_digest, read_tensors, text_digest, write_tensors, write_text
 
 Log = list[dict[str, float]]
 """Figures of every epoch."""
@@ -49,7 +47,7 @@ class Checkpoint:
             text = json.dumps(settings, sort_keys=True)
         except (TypeError, ValueError) as error:
             raise SettingsError(f"Expected settings that JSON can hold, but got others: {error}.") from error
-        code = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        code = text_digest(text, 8)
         return Checkpoint(folder / f"{name}-{code}.safetensors", text)
 
     @property
@@ -95,8 +93,7 @@ class Checkpoint:
 
     def _tell(self, log: Log) -> None:
         told = {"settings": json.loads(self.settings), "log": log}
-        with replacing(self.path.with_suffix(".json")) as draft:
-            draft.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write_text(self.path.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
 
     def _read(self, path: Path) -> Stored | None:
         """What a file holds if it is whole and of these settings; a warning if it is not."""

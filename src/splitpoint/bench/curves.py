@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpoint.bench.record import finite
-from splitpoint.storage import replacing
+from splitpoint.files import write_text
 
 CURVES = "curves.jsonl"
 
@@ -63,8 +63,7 @@ class KeyedLines:
         found = {self._key(known): known for known in self.lines()}
         found[self._key(line)] = finite(dict(line))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self.path) as draft:
-            draft.write_text("".join(json.dumps(known) + "\n" for known in found.values()), encoding="utf-8")
+        write_text(self.path, "".join(json.dumps(known) + "\n" for known in found.values()))
 
     def lines(self) -> list[Mapping[str, Any]]:
         """The lines that are there, as they are written; damaged ones do not count."""

@@ -7,7 +7,6 @@ one linear layer, is the `Tail`: a small network on rows that gives the logits o
 from __future__ import annotations
 
 import copy
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import placement
-from splitpoint.cache import model_fingerprint
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
+from splitpoint.files import drop_stale_drafts, model_fingerprint, replacing, text_digest, write_text
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
-from splitpoint.storage import drop_stale_drafts, replacing
 
 
 class Tail(nn.Module):
@@ -69,10 +67,7 @@ class Recorder:
     @cached_property
     def folder(self) -> Path:
         """Where the rows of this network are."""
-        return (
-            self.cache
-            / hashlib.blake2b(f"{model_fingerprint(self.network)} {self.stages}".encode(), digest_size=16).hexdigest()
-        )
+        return self.cache / text_digest(f"{model_fingerprint(self.network)} {self.stages}")
 
     @property
     def last(self) -> tuple[str, nn.Linear]:
@@ -103,8 +98,7 @@ class Recorder:
                 drop_stale_drafts(target)
             with replacing(path) as draft:
                 seconds = self._write(draft, pictures, count)
-                with replacing(clock) as told:
-                    told.write_text(repr(seconds), encoding="utf-8")
+                write_text(clock, repr(seconds))
         stored = np.load(path, mmap_mode="c")
         return Recorded(torch.from_numpy(stored), float(clock.read_text(encoding="utf-8")))
 

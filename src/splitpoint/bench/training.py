@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from splitpoint.batches import placement
 from splitpoint.bench.checkpoints import Checkpoint, Log, Stored
-from splitpoint.cache import model_fingerprint
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.files import model_fingerprint
 from splitpoint.surgery import Factory, build, seeded
 
 LAYOUT = torch.channels_last

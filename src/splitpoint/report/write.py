@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from splitpoint.bench.record import read_records
+from splitpoint.files import write_text
 from splitpoint.report import curves, sheets
 from splitpoint.report.markdown import markdown
 from splitpoint.report.overview import told
@@ -27,12 +27,5 @@ def write(folder: Path, out: Path | None = None) -> str:
         "report.md": markdown(records, found),
     }
     for name, text in documents.items():
-        _replace(out / name, text)
+        write_text(out / name, text)
     return "\n".join([*(f"Wrote {out / name}" for name in documents), told(records, found)])
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

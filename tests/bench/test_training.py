@@ -16,8 +16,8 @@ from torch import nn
 
 from splitpoint.baselines.evidential_classification import EvidentialClassification
 from splitpoint.bench.training import PAPER, SHORT, Schedule, Training, augmented, cross_entropy
-from splitpoint.cache import digest
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.files import digest
 
 SCHEDULE = Schedule(3, 0.05, batch_size=16, nesterov=True, decay="one_cycle", augment=True)
 
@@ -156,7 +156,7 @@ def test_a_training_that_stopped_goes_on_to_the_same_weights(tmp_path, reads):
 KILLED = """
 import sys
 from pathlib import Path
-from test_bench_training import Squares, trained
+from test_training import Squares, trained
 trained(Path(sys.argv[1]), Squares(pause=0.2))
 """
 
@@ -164,7 +164,7 @@ trained(Path(sys.argv[1]), Squares(pause=0.2))
 @pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_weights(tmp_path):
     tests = Path(__file__).parent
-    env = os.environ | {"PYTHONPATH": f"{tests.parent / 'src'}{os.pathsep}{tests}"}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tests.parents[1] / "src", tests, tests.parent)))}
     process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "killed"], env=env)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("killed/*.state.safetensors")):

@@ -13,7 +13,7 @@ from splitpoint import SplitPointClassifier
 from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.rows import Recorder, whole_row
 from splitpoint.errors import SettingsError
-from splitpoint.storage import drop_stale_drafts, replacing
+from splitpoint.files import drop_stale_drafts, replacing
 
 SHAPES = {"lenet": (1, 28, 28)}
 

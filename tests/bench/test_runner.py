@@ -37,7 +37,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_bench_runner import run_toy, toys
+from test_runner import run_toy, toys
 from splitpoint.bench.runner import run_all
 
 if __name__ == "__main__":
@@ -219,7 +219,7 @@ def test_there_is_no_bar_when_it_is_not_wanted_or_nothing_is_left(tmp_path):
 
 
 def environment(**more):
-    paths = os.pathsep.join([str(SOURCE), str(Path(__file__).parent)])
+    paths = os.pathsep.join([str(SOURCE), str(Path(__file__).parent), str(Path(__file__).parents[1])])
     return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | more
 
 
