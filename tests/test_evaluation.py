@@ -11,9 +11,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import splitpoint as sp
 from splitpoint import metrics
 from splitpoint.errors import DataError
-from splitpoint.evaluation import CLASSIFICATION, REGRESSION
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
 
+REGRESSION = {
+    "rmse", "mae", "picp", "picp_up", "picp_down", "mpiw", "winkler", "piece", "piece_authors", "piece_plus",
+    "piece_minus", "piece_floor_plus", "piece_floor_minus", "pinball", "spearman_epistemic", "spearman_total", "ause",
+}  # fmt: skip
+CLASSIFICATION = {"accuracy", "nll", "brier", "ece", "ece_floor", "adaptive_ece", "classwise_ece"}
 DETECTED = {"auroc_{}", "aupr_{}", "fpr95_{}"}
 ERRORS = {"auroc_error", "aupr_error", "fpr95_error", "auroc_error_epistemic", "auroc_error_entropy", "aurc"}
 
@@ -122,7 +126,7 @@ def test_any_form_of_data_will_do(regression, form):
     assert sp.evaluate(uq, data) == pytest.approx(sp.evaluate(uq, (x, y)), rel=1e-5)
 
 
-def test_foreign_rows_are_told_by_the_epistemic_score(regression):
+def test_other_inputs_are_found_by_the_epistemic_score(regression):
     uq, x, y = regression
     far, near = 20 + 5 * x, 3 * x
     figures = sp.evaluate(uq, (x, y), ood=(far, y), adversarial=near)
@@ -132,6 +136,13 @@ def test_foreign_rows_are_told_by_the_epistemic_score(regression):
         for name in ("auroc", "aupr", "fpr95"):
             assert figures[f"{name}_{suffix}"] == pytest.approx(getattr(metrics, name)(clean, score))
     assert "auroc_ood_entropy" not in figures
+
+
+def test_a_metric_that_is_added_to_the_table_is_given(regression, monkeypatch):
+    uq, x, y = regression
+    entry = metrics.Metric("hits", lambda evidence: float(len(evidence.target)), "Hits", "none")
+    monkeypatch.setitem(metrics.METRICS, "hits", entry)
+    assert sp.evaluate(uq, (x, y))["hits"] == 100
 
 
 def test_a_distribution_adds_its_score():

@@ -11,7 +11,7 @@ from torch import nn
 
 from splitpoint.bench.families import EFFORT, FAMILIES, OUR_METHODS, Fitted, Setup, fit_family
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
-from splitpoint.bench.protocols import Budget, Trial, as_published, protocol_of
+from splitpoint.bench.protocols import Budget, Trial, protocol_of
 from splitpoint.bench.record import Record
 from splitpoint.metrics import Evidence, measured
 
@@ -122,8 +122,7 @@ def judged(piece: Piece, method: str, fitted: Fitted, trials: Sequence[Trial]) -
     records = []
     for place, (number, trial) in enumerate(zip(piece.trials, trials, strict=True)):
         prediction, timing = fitted.predict(place, trial.test[0])
-        if piece.protocol == "authors":
-            prediction = as_published(method, prediction)
+        prediction = protocol_of(piece.protocol).as_judged(method, prediction)
         metrics = measured(Evidence(prediction, trial.test[1], trial.scale), recorded=True)
         records.append(piece.record(method, number, metrics=metrics, timing=timing, settings=fitted.settings))
     return records
