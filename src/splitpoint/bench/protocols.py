@@ -4,8 +4,9 @@
 that are either training or test rows, one budget for all sets.
 
 `authors`: what the published code does, to compare with the published tables: 8:2 splits of boston and wine, the second
-target of energy and naval, budgets of their own for three sets, yacht without its first row, noise on two further copies of
-all rows made before the split, so that test inputs occur in training, and intervals of ensembles without their spread.
+target of energy and naval, budgets of their own for three sets, yacht without its first row, noise on two further
+copies of all rows made before the split, so that test inputs occur in training, and intervals of ensembles without the
+spread of their members.
 """
 
 from __future__ import annotations
