@@ -200,23 +200,6 @@ def test_only_a_distribution_has_a_crps():
     assert set(measured(Evidence(numbers(normal=False), target()), recorded=True)) == REGRESSION
 
 
-def test_floors_are_what_perfect_coverage_of_either_side_would_have():
-    own, y = numbers(), target()
-    found = measured(Evidence(own, y, 3.0))
-    for name, rows in (("plus", int((y > own.mean).sum())), ("minus", int((y < own.mean).sum()))):
-        law = stats.binom(rows, 0.95)
-        expected = sum(law.pmf(k) * abs(k / rows - 0.95) for k in range(rows + 1))
-        assert found[f"piece_floor_{name}"] == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_side_without_rows_has_no_figures():
-    own = numbers()
-    found = measured(Evidence(own, own.mean + 1))
-    assert math.isnan(found["piece_minus"])
-    assert math.isnan(found["piece_floor_minus"])
-    assert math.isfinite(found["piece_floor_plus"])
-
-
 def test_targets_may_be_a_vector_and_must_fit():
     own, y = numbers(), target()
     assert measured(Evidence(own, y[:, 0])) == measured(Evidence(own, y))
