@@ -50,7 +50,7 @@ def test_every_method_is_run_and_none_fails(results):
 
 
 def test_records_hold_every_metric_and_what_was_asked_for(results):
-    detection = {f"auroc_{kind}{score}" for kind in ("error", "adv", "ood") for score in ("", "_entropy")}
+    detection = {f"auroc_{kind}{score}" for kind in ("error", "adversarial", "ood") for score in ("", "_entropy")}
     for record in results:
         assert detection | {"accuracy", "ece", "nll", "brier", "spearman_attack"} <= set(record.metrics)
         assert record.settings["epochs"] == 1
