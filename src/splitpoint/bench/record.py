@@ -33,6 +33,7 @@ class Cell(NamedTuple):
     dataset: str
     method: str
     variant: str = ""
+    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Record:
         protocol: "paper", "authors" or "short".
         noise: law of the noise that was added, or "clean".
         dataset: its name.
+        network: of the image suites; empty where there is no choice.
         method: id of the method.
         variant: what an ablation changed, as ``key=value;key=value``.
         trial: number of the trial.
@@ -70,24 +72,49 @@ class Record:
     settings: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    network: str = ""
 
     @property
     def cell(self) -> Cell:
         """The cell that it belongs to."""
-        return Cell(self.suite, self.protocol, self.noise, self.dataset, self.method, self.variant)
+        return Cell(self.suite, self.protocol, self.noise, self.dataset, self.method, self.variant, self.network)
 
     def line(self) -> str:
         """The record as one line of JSON; NaN and infinity, which JSON lacks, become null."""
-        return json.dumps(finite(asdict(self)), sort_keys=True, default=str) + "\n"
+        return json.dumps(finite({"format": 2} | asdict(self)), sort_keys=True, default=str) + "\n"
 
 
 def parse(line: str) -> Record:
     """The record of a line; metrics that are null become NaN."""
     values = json.loads(line)
+    if "format" not in values:
+        values = current(values)
+    values.pop("format", None)
     values["stack"] = tuple(values["stack"])
     for name in ("metrics", "timing"):
         values[name] = {key: math.nan if value is None else value for key, value in values[name].items()}
     return Record(**values)
+
+
+OLD_METHODS = {
+    "splitpoint": "splitpoint_paper",
+    "splitpoint_calibrated": "splitpoint_paper_calibrated",
+    "splitpoint_default": "splitpoint",
+    "splitpoint_default_calibrated": "splitpoint_conformal",
+}
+OLD_METRICS = {"auroc_adv": "auroc_adversarial", "auroc_adv_entropy": "auroc_adversarial_entropy"}
+
+
+def current(values: dict[str, Any]) -> dict[str, Any]:
+    """A line of the first format, of records or artefacts, with the ids of today."""
+    dataset, _, network = values["dataset"].partition("/")
+    found = values | {"method": OLD_METHODS.get(values["method"], values["method"])}
+    found |= {"dataset": dataset, "network": network}
+    if "metrics" in values:
+        found["metrics"] = {OLD_METRICS.get(name, name): value for name, value in values["metrics"].items()}
+    if "outside" in values.get("settings", {}):
+        found["settings"] = {{"outside": "ood"}.get(name, name): value for name, value in values["settings"].items()}
+    return found
 
 
 def finite(value: Any) -> Any:
