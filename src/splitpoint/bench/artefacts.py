@@ -1,7 +1,7 @@
-"""What pages draw beside the tables, as JSON lines: one schema for the suites that write it and the report that reads it.
+"""What pages draw beside the tables, as JSON lines: one schema for suites, which write it, and reports, which read it.
 
 A kind of artefact is a frozen dataclass derived from `Artefact`: its first field says which cell it belongs to, the
-others what is drawn, `file` where it is kept. A suite hands instances to `put`; a page gets them from `read`.
+others what is drawn, `file` where it is kept. Suites call `put`, reports `read`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from splitpoint.bench.record import Cell, current, finite
 from splitpoint.errors import DataError
@@ -41,6 +41,39 @@ class Artefact:
     def upgraded(values: dict[str, Any]) -> dict[str, Any]:
         """A line of the first format under the names of today, up to those that all lines share."""
         return values
+
+    @classmethod
+    def read(cls, folder: Path) -> list[Self]:
+        """Those of a folder, the last one of every cell; lines that are damaged do not count."""
+        path = folder / cls.file
+        if not path.is_file():
+            return []
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = [artefact for line in file for artefact in cls._whole(line)]
+        return list({artefact.cell: artefact for artefact in found}.values())
+
+    @classmethod
+    def _whole(cls, line: str) -> Iterator[Self]:
+        """The artefact of a line; none where it is damaged."""
+        try:
+            values = json.loads(line)
+            if "format" not in values:
+                values = current(cls.upgraded(values))
+            yield _decoded(cls, values | {"cell": values})
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return
+
+    def put(self, folder: Path) -> None:
+        """Keep it in the place of one of the same cell; the file is replaced whole or not at all."""
+        found = {known.cell: known for known in self.read(folder)} | {self.cell: self}
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / self.file, "".join(known.line() for known in found.values()))
+
+    def line(self) -> str:
+        """The artefact as one line of JSON, the names of its cell beside what is drawn."""
+        values = asdict(self)
+        cell: Cell = values.pop("cell")
+        return json.dumps(finite({"format": FORMAT} | cell._asdict() | values)) + "\n"
 
 
 @dataclass(frozen=True)
@@ -221,43 +254,6 @@ _ONCE_CALIBRATED = (
     *("splitpoint_calibrated", "splitpoint_default_calibrated", "splitpoint_layers"),
 )
 """Ids in lines of the first format of methods that were given calibration images."""
-
-
-Kind = TypeVar("Kind", bound=Artefact)
-
-
-def put(folder: Path, artefact: Artefact) -> None:
-    """Keep an artefact in its file, in the place of one of the same cell; the file is replaced whole or not at all."""
-    found = {known.cell: known for known in read(folder, type(artefact))} | {artefact.cell: artefact}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / artefact.file, "".join(map(_line, found.values())))
-
-
-def read(folder: Path, kind: type[Kind]) -> list[Kind]:
-    """The artefacts of a kind in a folder, the last one of every cell; lines that are damaged do not count."""
-    path = folder / kind.file
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        found = [artefact for line in file for artefact in _whole(kind, line)]
-    return list({artefact.cell: artefact for artefact in found}.values())
-
-
-def _line(artefact: Artefact) -> str:
-    values = asdict(artefact)
-    cell: Cell = values.pop("cell")
-    return json.dumps(finite({"format": FORMAT} | cell._asdict() | values)) + "\n"
-
-
-def _whole(kind: type[Kind], line: str) -> Iterator[Kind]:
-    """The artefact of a line; none where it is damaged."""
-    try:
-        values = json.loads(line)
-        if "format" not in values:
-            values = current(kind.upgraded(values))
-        yield _decoded(kind, values | {"cell": values})
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return
 
 
 def _decoded(kind: Any, value: Any) -> Any:
