@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from splitpoint.bench.record import Cell, current, finite
 from splitpoint.errors import DataError
@@ -26,6 +26,7 @@ PNG_SIGNATURE, PNG_WIDTH = b"\x89PNG\r\n\x1a\n", slice(16, 20)
 """How a PNG file begins, and where it says how wide it is."""
 
 Numbers = tuple[float, ...]
+Kind = TypeVar("Kind", bound="Artefact")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Artefact:
         return values
 
     @classmethod
-    def read(cls, folder: Path) -> list[Self]:
+    def read(cls: type[Kind], folder: Path) -> list[Kind]:
         """Those of a folder, the last one of every cell; lines that are damaged do not count."""
         path = folder / cls.file
         if not path.is_file():
@@ -53,7 +54,7 @@ class Artefact:
         return list({artefact.cell: artefact for artefact in found}.values())
 
     @classmethod
-    def _whole(cls, line: str) -> Iterator[Self]:
+    def _whole(cls: type[Kind], line: str) -> Iterator[Kind]:
         """The artefact of a line; none where it is damaged."""
         try:
             values = json.loads(line)
