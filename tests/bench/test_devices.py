@@ -11,8 +11,9 @@ from torch import nn
 from image_files import image_folder
 from pretended_device import NAME, Away, Pretending
 from splitpoint.bench import image_ablation, images
+from splitpoint.bench.architectures import cifar_resnet
 from splitpoint.bench.devices import check_device
-from splitpoint.bench.networks import NETWORKS, cifar_resnet, factory
+from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.pictures import Sweep, trial_of
 from splitpoint.bench.record import Journal
 from splitpoint.bench.rows import Recorder
@@ -122,7 +123,7 @@ def test_ablations_run_on_the_device_and_give_the_same(data, tmp_path, family, v
 
 def test_a_network_that_comes_trained_is_moved_there(data, tmp_path):
     (data / "models").mkdir()
-    save_file(cifar_resnet(20).get_submodule("body").state_dict(), data / "models" / "resnet20_cifar10.safetensors")
+    save_file(cifar_resnet(20).state_dict(), data / "models" / "resnet20_cifar10.safetensors")
     rest = {"network": "resnet20_published", "pictures": "cifar10", "family": "post_hoc", "methods": ("softmax",)}
     unit = unit_of(images.Unit, tmp_path, NAME, **rest)
     with pretending() as entered:

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from image_files import image_folder
 from splitpoint.baselines import METHODS
 from splitpoint.bench import images, suites
+from splitpoint.bench.architectures import cifar_resnet
 from splitpoint.bench.judging import SHEETS
-from splitpoint.bench.networks import NETWORKS, cifar_resnet
+from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.picture_piece import schedule_of
 from splitpoint.bench.pictures import OUTSIDE, trial_of
 from splitpoint.bench.record import Journal
@@ -204,7 +205,7 @@ def published(folder, tmp_path_factory):
     data = Path(os.environ[VARIABLE])
     (data / "models").mkdir()
     torch.manual_seed(0)
-    weights = cifar_resnet(20).get_submodule("body").state_dict()
+    weights = cifar_resnet(20).state_dict()
     save_file(weights, data / "models" / "resnet20_cifar10.safetensors")
     out = tmp_path_factory.mktemp("published")
     place = {"datasets": ["cifar10"], "networks": ["resnet20_published"], "outside": ["mnist"]}

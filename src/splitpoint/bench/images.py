@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.trained import NetworkPredictor
+from splitpoint.bench.architectures import Normalise
 from splitpoint.bench.judging import Views, measured, sheet, under_attack
-from splitpoint.bench.networks import NETWORKS, Normalise, factory
+from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.picture_piece import PicturePiece
 from splitpoint.bench.pictures import TABLE_STRENGTH, Sweep, Trial, batches, trial_of
 from splitpoint.bench.piece import Done, left_of, sheltered, single_trials
