@@ -36,12 +36,6 @@ are asked for together or apart must not share one."""
 ENSEMBLES = ("mc_dropout", "deep_ensemble")
 """Methods that the published code judges by the mean noise of their networks alone."""
 
-SECOND_TARGET = ("energy", "naval")
-"""Data sets of two targets; the published tables predict the second."""
-
-ROWS = {"protein": 45730, "naval": 11934, "power": 9568, "kin8nm": 8192}
-"""Rows of the large sets."""
-
 
 def cells(request: Request) -> list[Work]:
     """Every law of noise, data set and group of methods; a set that is not there is an error."""
@@ -117,7 +111,7 @@ def as_published(prediction: RegressionPrediction) -> RegressionPrediction:
 
 def cost(work: Work) -> float:
     """Rows of all trials, times networks or fits."""
-    return ROWS.get(work.dataset, 1000) * len(work.trials) * effort(work)
+    return TABLES[work.dataset].rows * len(work.trials) * effort(work)
 
 
 def effort(work: Work) -> int:
@@ -132,7 +126,7 @@ def obstacles(record: Record) -> tuple[str, ...]:
         found.append(f"networks are trained for {record.settings['epochs']} epochs in place of {usual}")
     if record.protocol == "paper" and record.noise != "clean":
         found.append("the published tables were made with other noise than the paper states")
-    if record.protocol == "paper" and record.dataset in SECOND_TARGET:
+    if record.protocol == "paper" and record.dataset in PROTOCOLS["authors"].targets:
         found.append("the published tables predict the second target")
     return tuple(found)
 
