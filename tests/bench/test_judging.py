@@ -40,7 +40,7 @@ def test_metrics_by_hand(views):
     assert found["ece"] == pytest.approx((0.1 + 0.2 + 0.6 + 0.3) / 4, rel=1e-5)
     assert found["auroc_error"] == found["auroc_error_entropy"] == found["auroc_error_epistemic"] == 1.0
     # of the 16 pairs the attacked score is the higher one in 3 + 4 + 4 + 0
-    assert found["auroc_adv"] == pytest.approx(11 / 16)
+    assert found["auroc_adversarial"] == pytest.approx(11 / 16)
     # 0.9 beats all four, 0.25 beats two
     assert found["auroc_ood"] == pytest.approx(6 / 8)
     # all outside entropies equal the lowest test entropy: one tie each

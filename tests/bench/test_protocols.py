@@ -12,6 +12,8 @@ from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget
 from splitpoint.datasets import TABLES, Tabular
 from splitpoint.datasets.folders import find
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.metrics import Evidence, measured
+from splitpoint.prediction import RegressionPrediction
 
 PAPER, AUTHORS = PROTOCOLS["paper"], PROTOCOLS["authors"]
 EIGHT_TO_TWO = {"boston", "wine"}
@@ -236,3 +238,38 @@ def test_calibration_rows_of_a_smaller_share_are_part_of_those_of_a_larger_one()
     for small, large in itertools.pairwise(rows):
         assert small < large
     assert torch.equal(parts[1][0], PAPER.trial(table, "clean", 3).calibration[0])
+
+
+# Predictions as they are judged
+
+
+def ensemble():
+    """Two rows with noise variances 4 and 9, epistemic variances 1 and 16 and intervals of width 2."""
+    mean, noise, doubt = (torch.tensor(values)[:, None] for values in ([1.0, 2.0], [4.0, 9.0], [1.0, 16.0]))
+    bounds = {"lowers": mean[..., None] - 1, "uppers": mean[..., None] + 1}
+    return RegressionPrediction(noise, doubt, noise + doubt, None, mean, (0.95,), **bounds)
+
+
+@pytest.mark.parametrize("method", ["mc_dropout", "deep_ensemble"])
+def test_ensembles_as_published_are_two_mean_deviations_wide_and_add_deviations(method):
+    own = ensemble()
+    found = AUTHORS.as_published(method, own)
+    assert found.lowers.tolist() == [[[1.0 - 4.0]], [[2.0 - 6.0]]]
+    assert found.uppers.tolist() == [[[1.0 + 4.0]], [[2.0 + 6.0]]]
+    assert found.total.tolist() == [[3.0], [7.0]]
+    assert found.epistemic is own.epistemic
+    ours, published = (measured(Evidence(out, own.mean + 1), recorded=True) for out in (own, found))
+    assert (ours["mpiw"], published["mpiw"]) == (2, 10)
+    assert ours["rmse"] == published["rmse"]
+
+
+@pytest.mark.parametrize("method", ["splitpoint", "evidential_regression", "gaussian"])
+def test_other_methods_are_published_as_they_are(method):
+    own = ensemble()
+    assert AUTHORS.as_published(method, own) is own
+
+
+@pytest.mark.parametrize("method", ["deep_ensemble", "gaussian"])
+def test_the_paper_judges_every_method_as_it_is(method):
+    own = ensemble()
+    assert PAPER.as_published(method, own) is own

@@ -187,15 +187,6 @@ def ensemble_prediction():
     )
 
 
-def test_ensembles_as_published_are_two_mean_deviations_wide_and_add_deviations():
-    own = ensemble_prediction()
-    found = uci.as_published(own)
-    assert found.lowers.tolist() == [[[1.0 - 4.0]], [[2.0 - 6.0]]]
-    assert found.uppers.tolist() == [[[1.0 + 4.0]], [[2.0 + 6.0]]]
-    assert found.total.tolist() == [[3.0], [7.0]]
-    assert found.epistemic is own.epistemic
-
-
 class Told:
     """A predictor that gives the same prediction whatever it is asked."""
 
