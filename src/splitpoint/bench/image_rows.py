@@ -23,6 +23,8 @@ from splitpoint.features import Tap
 from splitpoint.files import drop_stale_drafts, model_fingerprint, replacing, text_digest, write_text
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
+from splitpoint.prediction import ClassificationPrediction
+from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification
 
@@ -56,6 +58,11 @@ class Rows:
         """Output (N, K) of the last layer."""
         with torch.no_grad():
             return torch.cat([self.last(part) for part in self.features().split(ROWS_PER_CALL)])
+
+    def predicted_by(self, predictor: PostHocPredictor[ClassificationPrediction]) -> ClassificationPrediction:
+        """The prediction of a method that was fitted on a recording of such rows."""
+        assert predictor.tap is not None
+        return predictor.predict_rows(self.features(len(predictor.tap.names) > 1), self.logits())
 
     def split(self, sizes: Iterable[int]) -> Iterator[Rows]:
         """Consecutive parts with so many rows each."""
