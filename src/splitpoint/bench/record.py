@@ -35,7 +35,6 @@ SETTINGS_BEFORE = {"outside": "ood"}
 """Ids of methods, names of metrics and names of settings in older lines, and what they are called now."""
 
 K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Cell(NamedTuple):
@@ -103,7 +102,7 @@ def parse(line: str) -> Record:
     values = json.loads(line)
     written = values.pop("format", None)
     if written is None:
-        values |= _renewed(values)
+        values = current(values)
     elif written != FORMAT:
         raise ValueError(f"Expected a line of format {FORMAT}, but got {written}.")
     values["stack"] = tuple(values["stack"])
@@ -112,21 +111,18 @@ def parse(line: str) -> Record:
     return Record(**values)
 
 
-def _renewed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What today's names change in an older line, whose data set is told together with its network, if it has one."""
+def current(values: Mapping[str, Any]) -> dict[str, Any]:
+    """An older line, of a record or of what pages draw, with the names of today.
+
+    Its data set is told together with its network, if it has one.
+    """
     dataset, _, network = values["dataset"].partition("/")
-    return {
-        "dataset": dataset,
-        "network": network,
-        "method": METHODS_BEFORE.get(values["method"], values["method"]),
-        "metrics": renamed(values["metrics"], METRICS_BEFORE),
-        "settings": renamed(values["settings"], SETTINGS_BEFORE),
-    }
-
-
-def renamed(values: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
-    """The same values, those with an older name under that of today."""
-    return {names.get(name, name): value for name, value in values.items()}
+    found = {**values, "dataset": dataset, "network": network}
+    found["method"] = METHODS_BEFORE.get(values["method"], values["method"])
+    for part, names in (("metrics", METRICS_BEFORE), ("settings", SETTINGS_BEFORE)):
+        if part in values:
+            found[part] = {names.get(name, name): value for name, value in values[part].items()}
+    return found
 
 
 def finite(value: Any) -> Any:
