@@ -6,42 +6,66 @@ import base64
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint import metrics
+from splitpoint.bench.artefacts import PNG_SIGNATURE, Attack, Drawing, Histogram, Reliability, Thumbnail, Thumbnails
+from splitpoint.bench.image_trials import ImageTrial
+from splitpoint.bench.record import Cell
 from splitpoint.datasets.images import ImageSet
+from splitpoint.metrics import Evidence
 from splitpoint.prediction import ClassificationPrediction
 
 BINS, HISTOGRAM_BINS = 15, 40
 THUMBNAILS, THUMBNAIL_SIDE = 12, 64
 
 
-def reliability(probs: Tensor, labels: Tensor) -> dict[str, list[float]]:
-    """Mean confidence, accuracy and number of images in bins of the confidence."""
+def drawing(cell: Cell, evidence: Evidence, *, calibrated: bool, shown: ImageTrial | None = None) -> Drawing:
+    """What a page draws of one method.
+
+    Args:
+        cell: of the method.
+        evidence: what it says about a trial, out of distribution and under attack too.
+        calibrated: whether it was given calibration images.
+        shown: the trial, for thumbnails of the most and least doubted images; None for none.
+    """
+    test, ood, attack, threshold = evidence.prediction, evidence.ood, evidence.attack, evidence.threshold
+    assert isinstance(test, ClassificationPrediction)
+    assert isinstance(ood, ClassificationPrediction)
+    assert attack is not None
+    assert threshold is not None
+    return Drawing(
+        cell,
+        Attack(**{name: tuple(values) for name, values in attack.items()}),
+        *(_reliability(probs, evidence.target) for probs in (test.probs, test.base_probs)),
+        histogram(test.epistemic, ood.epistemic, threshold),
+        () if shown is None else (*thumbnails(shown.test, test), *thumbnails(shown.ood, ood, ood=True)),
+        calibrated,
+    )
+
+
+def _reliability(probs: Tensor, labels: Tensor) -> Reliability:
     found = metrics.reliability(probs, labels, BINS)
-    return {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "count")}
+    return Reliability(*(tuple(values.tolist()) for values in (found.confidence, found.accuracy, found.count)))
 
 
-def thumbnails(images: ImageSet, prediction: ClassificationPrediction, name: str) -> dict[str, list[dict[str, Any]]]:
-    """The images that a method doubts least and most, by group such as "most doubted, test"."""
+def thumbnails(images: ImageSet, prediction: ClassificationPrediction, *, ood: bool = False) -> tuple[Thumbnails, ...]:
+    """The images that a method doubts least and most."""
     order = prediction.epistemic.argsort(stable=True)
-    ends = {"least": order[:THUMBNAILS], "most": order.flip(0)[:THUMBNAILS]}
-    return {
-        f"{end} doubted, {name}": [
-            {"image": png(shrunk(pixels)), "label": int(label), "predicted": int(predicted)}
-            for pixels, label, predicted in zip(
-                images.pixels(places), images.labels[places], prediction.label[places], strict=True
-            )
-        ]
-        for end, places in ends.items()
-    }
+    found = []
+    for end, places in (("least", order[:THUMBNAILS]), ("most", order.flip(0)[:THUMBNAILS])):
+        columns = zip(images.pixels(places), images.labels[places], prediction.label[places], strict=True)
+        shown = tuple(
+            Thumbnail(png(shrunk(pixels)), int(label), int(predicted)) for pixels, label, predicted in columns
+        )
+        found.append(Thumbnails(f"{end} doubted, {'out of distribution' if ood else 'test'}", ood, shown))
+    return tuple(found)
 
 
-def histogram(test: Tensor, ood: Tensor, threshold: float) -> dict[str, Any]:
+def histogram(test: Tensor, ood: Tensor, threshold: float) -> Histogram:
     """Shares of both sets in bins of equal width of the score, or of its logarithm where it is never negative.
 
     Scores that spread over many powers of ten would fill one bin of equal width; a score of 0 counts as the smallest
@@ -62,16 +86,10 @@ def histogram(test: Tensor, ood: Tensor, threshold: float) -> dict[str, Any]:
     low, high = float(ordered[beyond]), float(ordered[-1 - beyond])
     edges = torch.linspace(low, high if high > low else low + 1, HISTOGRAM_BINS + 1, dtype=torch.float64)
     shares = [
-        torch.histogram(scaled(part).clamp(edges[0], edges[-1]), edges).hist / max(len(part), 1)
-        for part in (test, ood)
+        torch.histogram(scaled(part).clamp(edges[0], edges[-1]), edges).hist / max(len(part), 1) for part in (test, ood)
     ]
-    return {
-        "logarithm": logarithm,
-        "edges": edges.tolist(),
-        "test": shares[0].tolist(),
-        "ood": shares[1].tolist(),
-        "threshold": float(scaled(torch.tensor(threshold))),
-    }
+    numbers = [tuple(values.tolist()) for values in (edges, *shares)]
+    return Histogram(logarithm, *numbers, threshold=float(scaled(torch.tensor(threshold))))
 
 
 def shrunk(pixels: Tensor) -> Tensor:
@@ -92,4 +110,4 @@ def png(pixels: Tensor) -> str:
     body = b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+    return base64.b64encode(PNG_SIGNATURE + body).decode()

@@ -162,6 +162,12 @@ def training_images(data: ImageTrial) -> ImageSet:
     return data.train.at(order[:MOST_ROWS].sort().values)
 
 
+def head_epochs(method: Any) -> dict[str, Any]:
+    """What the records tell of split-point heads, where their number of epochs is fixed."""
+    fixed = isinstance(method, SplitPointClassifier) and method.epochs is not None
+    return {"head_epochs": method.epochs} if fixed else {}
+
+
 # What fitted methods see
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -161,3 +162,49 @@ class Recorder:
             raise SettingsError(f"Expected {count} images to record, but got {start}.")
         stored.flush()
         return seconds
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Recorded rows with their labels (N,), and where they come from, such as "train"."""
+
+    source: str
+    rows: Rows
+    labels: Tensor
+
+    def at(self, places: Tensor, source: str) -> LabelledRows:
+        """Some of them, as another source."""
+        return LabelledRows(source, replace(self.rows, values=self.rows.values[places]), self.labels[places])
+
+
+@dataclass(frozen=True)
+class RowFits:
+    """Fits post-hoc methods on the rows of one network; split-point heads of equal settings and rows only once.
+
+    Heads are always calibrated, and handed out without their calibration to those who want none.
+
+    Attributes:
+        recorder: of the network.
+        calibration: rows of calibration images.
+        seed: of everything random.
+    """
+
+    recorder: Recorder
+    calibration: LabelledRows
+    seed: int
+    _known: dict[Any, tuple[Any, float]] = field(default_factory=dict)
+
+    def fit(self, method: Any, data: LabelledRows, *, calibrated: bool) -> tuple[Any, float]:
+        """The fitted method and the CPU seconds of the fit; `calibrated` says whether it uses calibration rows."""
+        heads = isinstance(method, SplitPointClassifier)
+        key = (method, data.source)
+        if key not in self._known:
+            began = time.process_time()
+            layers = method.layer is not None
+            parts = [data, self.calibration] if calibrated or heads else [data]
+            rows, *held_out = (self.recorder.recording(part.rows, part.labels, layers) for part in parts)
+            calibration = held_out[0] if held_out else None
+            predictor = method.fit_rows(rows, calibration=calibration, seed=self.seed, progress=False)
+            self._known[key] = predictor, time.process_time() - began
+        predictor, seconds = self._known[key]
+        return predictor.uncalibrated() if heads and not calibrated else predictor, seconds
