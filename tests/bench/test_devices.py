@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from splitpoint.bench.pictures import Sweep, trial_of
+from splitpoint.bench.rows import Recorder
 from torch import nn
 
 from image_files import image_folder
@@ -14,9 +16,7 @@ from splitpoint.bench import image_ablation, images
 from splitpoint.bench.architectures import cifar_resnet
 from splitpoint.bench.devices import check_device
 from splitpoint.bench.networks import NETWORKS, factory
-from splitpoint.bench.pictures import Sweep, trial_of
 from splitpoint.bench.record import Journal
-from splitpoint.bench.rows import Recorder
 from splitpoint.bench.suites import bench_images, bench_images_ablation
 from splitpoint.bench.training import Schedule, Training
 from splitpoint.cli import main

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from splitpoint.bench.judging import SHEETS
+from splitpoint.bench.pictures import OUTSIDE, trial_of
 
 from image_files import image_folder
 from splitpoint.baselines import METHODS
 from splitpoint.bench import images, suites
 from splitpoint.bench.architectures import cifar_resnet
-from splitpoint.bench.judging import SHEETS
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.picture_piece import schedule_of
-from splitpoint.bench.pictures import OUTSIDE, trial_of
 from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import bench_images, bench_images_ablation
 from splitpoint.bench.training import PAPER
