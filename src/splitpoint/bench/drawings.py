@@ -40,7 +40,8 @@ def drawing(cell: Cell, evidence: Evidence, *, calibrated: bool, shown: ImageTri
     return Drawing(
         cell,
         Attack(**{name: tuple(values) for name, values in attack.items()}),
-        *(_reliability(probs, evidence.target) for probs in (test.probs, test.base_probs)),
+        _reliability(test.probs, evidence.target),
+        _reliability(test.base_probs, evidence.target),
         histogram(test.epistemic, ood.epistemic, threshold),
         () if shown is None else (*thumbnails(shown.test, test), *thumbnails(shown.ood, ood, ood=True)),
         calibrated,
@@ -85,11 +86,13 @@ def histogram(test: Tensor, ood: Tensor, threshold: float) -> Histogram:
     beyond = int(0.001 * (len(ordered) - 1))
     low, high = float(ordered[beyond]), float(ordered[-1 - beyond])
     edges = torch.linspace(low, high if high > low else low + 1, HISTOGRAM_BINS + 1, dtype=torch.float64)
-    shares = [
-        torch.histogram(scaled(part).clamp(edges[0], edges[-1]), edges).hist / max(len(part), 1) for part in (test, ood)
-    ]
-    numbers = [tuple(values.tolist()) for values in (edges, *shares)]
-    return Histogram(logarithm, *numbers, threshold=float(scaled(torch.tensor(threshold))))
+
+    def shares(part: Tensor) -> tuple[float, ...]:
+        counts = torch.histogram(scaled(part).clamp(edges[0], edges[-1]), edges).hist
+        return tuple((counts / max(len(part), 1)).tolist())
+
+    limit = float(scaled(torch.tensor(threshold)))
+    return Histogram(logarithm, tuple(edges.tolist()), shares(test), shares(ood), limit)
 
 
 def shrunk(pixels: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ class Recorder:
     @cached_property
     def last(self) -> str:
         """Name of the last linear layer."""
-        names = [name for name, part in self.network.named_modules() if isinstance(part, nn.Linear)]
+        names = [str(name) for name, part in self.network.named_modules() if isinstance(part, nn.Linear)]
         if not names:
             raise SettingsError("Expected a network that ends in a linear layer, but it has none.")
         return names[-1]

@@ -182,4 +182,4 @@ def under_attack(
         "accuracy": [right[strength] / count for strength in strengths],
         "epistemic": [doubt[strength] / count for strength in strengths],
     }
-    return UnderAttack(*(concatenate(parts) for parts in kept.values()), curves)
+    return UnderAttack(concatenate(kept[0.0]), concatenate(kept[TABLE_STRENGTH]), curves)
