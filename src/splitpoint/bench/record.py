@@ -96,22 +96,22 @@ def parse(line: str) -> Record:
     return Record(**values)
 
 
-OLD_METHODS = {
+METHODS_BEFORE = {
     "splitpoint": "splitpoint_paper",
     "splitpoint_calibrated": "splitpoint_paper_calibrated",
     "splitpoint_default": "splitpoint",
     "splitpoint_default_calibrated": "splitpoint_conformal",
 }
-OLD_METRICS = {"auroc_adv": "auroc_adversarial", "auroc_adv_entropy": "auroc_adversarial_entropy"}
+METRICS_BEFORE = {"auroc_adv": "auroc_adversarial", "auroc_adv_entropy": "auroc_adversarial_entropy"}
 
 
 def current(values: dict[str, Any]) -> dict[str, Any]:
     """A line of the first format, of records or artefacts, with the ids of today."""
     dataset, _, network = values["dataset"].partition("/")
-    found = values | {"method": OLD_METHODS.get(values["method"], values["method"])}
+    found = values | {"method": METHODS_BEFORE.get(values["method"], values["method"])}
     found |= {"dataset": dataset, "network": network}
     if "metrics" in values:
-        found["metrics"] = {OLD_METRICS.get(name, name): value for name, value in values["metrics"].items()}
+        found["metrics"] = {METRICS_BEFORE.get(name, name): value for name, value in values["metrics"].items()}
     if "outside" in values.get("settings", {}):
         found["settings"] = {{"outside": "ood"}.get(name, name): value for name, value in values["settings"].items()}
     return found
