@@ -86,7 +86,8 @@ def toy_record(toy, method, trial):
     metrics = {"rmse": figure, "picp": float("nan")}
     timing = {"train_cpu_s": time.time()}
     error = "ValueError: it broke" if toy.dataset == "broken" else None
-    return Record(*cell(toy.dataset, method), trial, toy.trials, 0, metrics, timing, error=error)
+    where = cell(toy.dataset, method)._asdict()
+    return Record(**where, trial=trial, stack=toy.trials, seed=0, metrics=metrics, timing=timing, error=error)
 
 
 def cell(dataset, method):

@@ -19,7 +19,7 @@ from sklearn.metrics import (
 
 from splitpoint import metrics
 from splitpoint.errors import ShapeError
-from splitpoint.metrics.order import average_ranks
+from splitpoint.metrics.ranking import average_ranks
 from splitpoint.prediction import RegressionPrediction
 
 quick = settings(max_examples=40, deadline=None)

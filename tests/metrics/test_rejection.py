@@ -12,7 +12,7 @@ from scipy import stats
 
 from splitpoint import metrics
 from splitpoint.errors import SettingsError, ShapeError
-from splitpoint.metrics.order import equal_parts, sorted_by
+from splitpoint.metrics.ranking import equal_parts, sorted_by
 from splitpoint.prediction import RegressionPrediction
 
 quick = settings(max_examples=40, deadline=None)

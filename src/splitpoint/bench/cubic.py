@@ -15,15 +15,14 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from splitpoint import metrics
 from splitpoint.bench.curves import Curve
 from splitpoint.bench.families import EFFORT, FAMILIES, Fitted, Setup, fit_family
-from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
 from splitpoint.bench.protocols import Budget, Trial, held_out_rows
 from splitpoint.bench.record import Record
 from splitpoint.datasets import NOISE_LAWS, cubic
 from splitpoint.datasets.cubic import side_quantiles
+from splitpoint.metrics import Evidence, measured
 
 HIDDEN = 64
 TRAIN_ROWS, TEST_ROWS = 2000, 1000
@@ -104,8 +103,7 @@ def _judged(unit: Unit, method: str, fitted: Fitted, place: int, own: Trial) -> 
     inputs, target = own.test
     prediction, timing = fitted.predict(place, inputs)
     seen = inputs[:, 0].abs() <= SEEN
-    found = measured(method, prediction[seen], target[seen], own.scale)
-    found["auroc_ood"] = metrics.auroc(prediction.epistemic[seen], prediction.epistemic[~seen])
+    found = measured(Evidence(prediction[seen], target[seen], own.scale, ood=prediction[~seen]), recorded=True)
     return unit.record(method, unit.trials[place], metrics=found, timing=timing, settings=fitted.settings)
 
 

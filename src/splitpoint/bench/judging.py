@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -77,35 +76,16 @@ def under_attack(
 
 
 def measured(views: Views) -> dict[str, float]:
-    """All metrics by name.
-
-    Errors are told by the total score, adversarial and out-of-distribution pictures by the epistemic one; every
-    detection also by the entropy of the method's own probabilities. ``spearman_attack`` is the rank correlation of
-    accuracy and mean epistemic score over the strengths of the curves: -1 where doubt rises as accuracy falls.
-    """
-    test, labels = views.test, views.labels
-    right = test.label == labels
-    found = {
-        "accuracy": metrics.accuracy(test, labels),
-        "ece": metrics.ece(test, labels),
-        "ece_floor": metrics.ece_floor(test, labels),
-        "nll": metrics.nll(test, labels),
-        "brier": metrics.brier(test, labels),
-        "flagged_test": float((test.epistemic > views.threshold).double().mean()),
-        "flagged_ood": float((views.outside.epistemic > views.threshold).double().mean()),
-        "spearman_attack": metrics.spearman(*(torch.tensor(views.attack[name]) for name in ("accuracy", "epistemic"))),
-    }
-    for name, score in {
-        "auroc_error": "total",
-        "auroc_error_epistemic": "epistemic",
-        "auroc_error_entropy": "aleatoric",
-    }.items():
-        values = getattr(test, score)
-        found[name] = metrics.auroc(values[right], values[~right]) if 0 < int(right.sum()) < len(right) else math.nan
-    for name, other in {"auroc_adv": views.adversarial, "auroc_ood": views.outside}.items():
-        found[name] = metrics.auroc(test.epistemic, other.epistemic)
-        found[f"{name}_entropy"] = metrics.auroc(test.aleatoric, other.aleatoric)
-    return found
+    """The metrics that benchmarks keep, by name."""
+    evidence = metrics.Evidence(
+        views.test,
+        views.labels,
+        ood=views.outside,
+        adversarial=views.adversarial,
+        attack=views.attack,
+        threshold=views.threshold,
+    )
+    return metrics.measured(evidence, recorded=True)
 
 
 def sheet(

@@ -68,7 +68,8 @@ class Piece(ABC):
 
     def record(self, method: str, trial: int, **parts: Any) -> Record:
         """The record of one trial."""
-        return Record(*self.cell(method), trial=trial, stack=self.trials, seed=self.seed, versions=versions(), **parts)
+        shared: dict[str, Any] = {"stack": self.trials, "seed": self.seed, "versions": versions()}
+        return Record(**self.cell(method)._asdict(), trial=trial, **shared, **parts)
 
 
 def sheltered(piece: P, run: Callable[[P], Iterator[T]], failure: Callable[[Record], T]) -> Iterator[T]:

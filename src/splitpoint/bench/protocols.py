@@ -11,13 +11,14 @@ copies of all rows made before the split, so that test inputs occur in training.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from splitpoint.datasets import UCI_NOISE_LAWS, Tabular, load, split, standardise
 from splitpoint.errors import SettingsError
+from splitpoint.prediction import RegressionPrediction
 
 NOISES = ("clean", "log_normal", "trimodal")
 CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.3, 80
@@ -152,6 +153,19 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
 }
 """Protocols by name."""
+
+
+def as_published(method: str, prediction: RegressionPrediction) -> RegressionPrediction:
+    """Ensembles as the published code reports them.
+
+    The interval is ``mean -+ 2 sigma`` with the mean noise alone, the total score the sum of the two deviations.
+    """
+    if method not in ("mc_dropout", "deep_ensemble"):
+        return prediction
+    sigma = prediction.aleatoric.sqrt()
+    half = 2 * sigma.unsqueeze(-1) * torch.ones_like(prediction.lowers)
+    mean = prediction.mean.unsqueeze(-1)
+    return replace(prediction, lowers=mean - half, uppers=mean + half, total=sigma + prediction.epistemic.sqrt())
 
 
 def protocol_of(name: str) -> Protocol:

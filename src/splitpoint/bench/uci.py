@@ -10,10 +10,10 @@ from typing import Any, ClassVar, final
 from torch import nn
 
 from splitpoint.bench.families import EFFORT, FAMILIES, OUR_METHODS, Fitted, Setup, fit_family
-from splitpoint.bench.measures import measured
 from splitpoint.bench.piece import Done, Piece, left_of, sheltered
-from splitpoint.bench.protocols import Budget, Trial, protocol_of
+from splitpoint.bench.protocols import Budget, Trial, as_published, protocol_of
 from splitpoint.bench.record import Record
+from splitpoint.metrics import Evidence, measured
 
 HIDDEN = 50
 
@@ -122,7 +122,9 @@ def judged(piece: Piece, method: str, fitted: Fitted, trials: Sequence[Trial]) -
     records = []
     for place, (number, trial) in enumerate(zip(piece.trials, trials, strict=True)):
         prediction, timing = fitted.predict(place, trial.test[0])
-        metrics = measured(method, prediction, trial.test[1], trial.scale, authors=piece.protocol == "authors")
+        if piece.protocol == "authors":
+            prediction = as_published(method, prediction)
+        metrics = measured(Evidence(prediction, trial.test[1], trial.scale), recorded=True)
         records.append(piece.record(method, number, metrics=metrics, timing=timing, settings=fitted.settings))
     return records
 

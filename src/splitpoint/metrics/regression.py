@@ -1,4 +1,7 @@
-"""Quality of prediction intervals, judged at the highest fitted level unless told. NaN targets do not count."""
+"""Quality of point predictions and of intervals. NaN targets do not count.
+
+Intervals are judged at the highest fitted level unless another is given.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,42 @@ import torch
 from torch import Tensor
 
 from splitpoint.errors import SettingsError
-from splitpoint.metrics.order import equal_parts, sorted_by
+from splitpoint.metrics.ranking import check_bins, equal_parts, sorted_by, spearman
 from splitpoint.prediction import RegressionPrediction, aligned
+
+# Point predictions
+
+
+def _errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
+    """Signed errors of the mean in float64, in its shape; NaN where there is no target."""
+    return prediction.mean.double() - aligned(prediction.mean, target).double()
+
+
+def _observed_errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
+    return _errors(prediction, target)[~aligned(prediction.mean, target).isnan()]
+
+
+def rmse(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Root mean squared error of the mean (E34)."""
+    return float(_observed_errors(prediction, target).square().mean().sqrt())
+
+
+def mae(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Mean absolute error of the mean."""
+    return float(_observed_errors(prediction, target).abs().mean())
+
+
+def spearman_epistemic(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Rank correlation of ``|mean - y|`` with the epistemic score (E39, as the paper defines it)."""
+    return spearman(prediction.epistemic, _errors(prediction, target).abs())
+
+
+def spearman_total(prediction: RegressionPrediction, target: Tensor) -> float:
+    """Rank correlation of ``|mean - y|`` with the total score (E39, as the authors' code computes it)."""
+    return spearman(prediction.total, _errors(prediction, target).abs())
+
+
+# Intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +106,7 @@ def piece(prediction: RegressionPrediction, target: Tensor, bins: int = 10, *, l
     most `bins` of them, and fewer where rows are few: a bin of fewer than ``1 / (1 - level)`` rows could not come near
     its level. Rows of equal width share their mean coverage, so that their order does not matter.
     """
-    _check_bins(bins)
+    check_bins(bins)
     seen = _observed(prediction, target, level)
     rows = len(seen.y)
     parts = max(1, min(bins, int(rows * (1 - seen.level) + 1e-9)))
@@ -126,6 +163,18 @@ def piece_minus(prediction: RegressionPrediction, target: Tensor, *, level: floa
     return abs(picp_down(prediction, target, level=level) - (prediction.levels[-1] if level is None else level))
 
 
+def piece_floor_plus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+    """`piece_floor` of as many rows as there are targets above the mean; NaN when there is none."""
+    seen = _observed(prediction, target, level)
+    return piece_floor(int((seen.y > seen.mean).sum()), seen.level)
+
+
+def piece_floor_minus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+    """`piece_floor` of as many rows as there are targets below the mean; NaN when there is none."""
+    seen = _observed(prediction, target, level)
+    return piece_floor(int((seen.y < seen.mean).sum()), seen.level)
+
+
 def mpiw(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
     """Mean width of the interval where there is a target."""
     return float(_observed(prediction, target, level).width.mean())
@@ -151,8 +200,3 @@ def pinball(prediction: RegressionPrediction, target: Tensor, *, level: float | 
             above = seen.y - bound
             losses.append(torch.maximum(quantile * above, (quantile - 1) * above).mean())
     return float(torch.stack(losses).mean())
-
-
-def _check_bins(bins: int) -> None:
-    if bins < 1:
-        raise SettingsError(f"Expected bins >= 1, but got {bins}.")
