@@ -1,6 +1,6 @@
-"""What ids are called on a page, in which order they stand, and which way a metric is better.
+"""What ids are called on a page and in which order they stand, and what the tables say of a record.
 
-Methods, metrics, data sets, networks and suites have tables of their own, which are read here; ids that no table owns
+Methods, data sets, networks and suites have tables of their own, which are read here; ids that no table owns
 (protocols, laws of noise, settings of ablations) have their titles below. An id that is not known speaks for itself.
 """
 
@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.record import Cell, Record
-from splitpoint.report.standins import METHODS, METRICS, SETS, SUITES, Metric
-
-LEVEL = 0.95
-"""Level of every interval in the published tables and in the suites that are compared with them."""
+from splitpoint.report.standins import METHODS, SETS, SUITES
 
 PROTOCOLS = {"authors": "authors' protocol", "paper": "paper's protocol", "short": "short schedule"}
 NOISES = {
@@ -100,37 +97,6 @@ def ordered_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     datasets = ordered((problem.dataset for problem in found), SETS)
     networks = ordered((problem.network for problem in found), NETWORKS)
     return tuple(sorted(found, key=lambda one: (datasets.index(one.dataset), networks.index(one.network))))
-
-
-def metric_of(name: str) -> Metric:
-    """The metric of that name; one that is not known is shown, but not ranked."""
-    return METRICS.get(name) or Metric(name, name.replace("_", " "), "none", "")
-
-
-def ordered_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
-    """Metrics in the order of their table, unknown ones last."""
-    return tuple(map(metric_of, ordered(names, METRICS)))
-
-
-def preference(metric: Metric) -> str:
-    """Which way is better, in words."""
-    words = {"lower": "lower is better", "higher": "higher is better", "level": f"closest to {LEVEL} is best"}
-    return words.get(metric.better, "not ranked")
-
-
-def sign(metric: Metric) -> str:
-    """Which way is better, as an arrow."""
-    return {"lower": "↓", "higher": "↑", "level": f"→ {LEVEL}"}.get(metric.better, "")
-
-
-def loss(metric: Metric, value: float) -> float:
-    """The value turned such that smaller is better.
-
-    >>> loss(METRICS["picp"], 0.90), loss(METRICS["spearman_total"], 0.4)
-    (0.05, -0.4)
-    """
-    turned = {"higher": -value, "level": abs(value - LEVEL)}.get(metric.better, value)
-    return round(turned, 12)
 
 
 def obstacles(record: Record) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import html
 import math
 from collections.abc import Sequence
 
-from splitpoint.report import facts
 from splitpoint.report.sections import Section
 from splitpoint.report.tables import NO_VERDICT, SIGNS, Column, Entry, Table
 
@@ -59,8 +58,8 @@ def _head(column: Column, *, single: bool) -> str:
     """The head of a column; of a single problem it says what is measured and which way is better."""
     title, metric = column.title, column.metric
     if single:
-        about = html.escape(f"{metric.about} ({facts.preference(metric)})".strip())
-        label = html.escape(f"{title} {facts.sign(metric)}".strip())
+        about = html.escape(f"{metric.about} ({metric.preference})".strip())
+        label = html.escape(f"{title} {metric.sign}".strip())
         return f'<th scope="col" aria-sort="none"><button type="button" title="{about}">{label}</button></th>'
     name = html.escape(f"{column.problem} {title}".lower())
     button = f'<button type="button">{html.escape(title)}</button>'

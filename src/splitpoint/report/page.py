@@ -109,7 +109,7 @@ def _results(section: Section, table: Table) -> str:
     if len(section.problems) > 1:
         metric = table.columns[0].metric
         verdicts = f" Published: {table.verdicts}." if table.verdicts.compared else ""
-        about = prose(f"{metric.about} {facts.preference(metric).capitalize()}.{verdicts}".strip())
+        about = prose(f"{metric.about} {metric.preference.capitalize()}.{verdicts}".strip())
     captions = "".join(map(prose, detection.captions(section, table)))
     figures = _dependences(table) if plots.numeric(section) else ""
     comparison = None if section.place.factor else compare_rows(table)

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from splitpoint.metrics import LEVEL
 from splitpoint.report import facts, svg
-from splitpoint.report.facts import LEVEL
 from splitpoint.report.ranks import Comparison
 from splitpoint.report.sections import Section
 from splitpoint.report.tables import Entry, Table

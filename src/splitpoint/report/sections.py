@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from splitpoint import metrics
 from splitpoint.bench.record import Cell, Record
+from splitpoint.metrics import Metric
 from splitpoint.report import facts
-from splitpoint.report.facts import Metric, Problem
+from splitpoint.report.facts import Problem
 from splitpoint.report.published import find, normalised
 from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, judged, placed, summarised
 
@@ -148,11 +150,11 @@ def _section(place: Place, groups: Groups) -> Section:
     rows = facts.ordered(row for row, _ in groups)
     problems = facts.ordered_problems(problem for _, problem in groups)
     records = [record for group in groups.values() for record in group]
-    metrics = facts.ordered_metrics(name for record in records for name in _numbers(record))
+    shown = metrics.ordered(name for record in records for name in _numbers(record))
     columns: dict[tuple[Problem, str], Column] = {}
     entries: dict[tuple[str, Problem, str], Entry] = {}
     for problem in problems:
-        for metric in metrics:
+        for metric in shown:
             drafts = {row: _draft(groups[row, problem], metric) for row in rows if (row, problem) in groups}
             known = {row: draft for row, draft in drafts.items() if draft is not None}
             title = metric.title if len(problems) == 1 else problem.title
@@ -163,9 +165,9 @@ def _section(place: Place, groups: Groups) -> Section:
         place,
         rows,
         problems,
-        metrics,
+        shown,
         entries,
-        _tables(rows, problems, metrics, columns, entries),
+        _tables(rows, problems, shown, columns, entries),
         trials=tuple(len(group) for group in groups.values()),
         failures=tuple(f"{_label(r)}: {r.error}" for r in records if r.error is not None),
         obstacles=_obstacles(problems, records, entries),
@@ -219,15 +221,15 @@ def _of_trial(records: Sequence[Record], metric: Metric) -> float | None:
 def _tables(
     rows: tuple[str, ...],
     problems: tuple[Problem, ...],
-    metrics: tuple[Metric, ...],
+    shown: tuple[Metric, ...],
     columns: Mapping[tuple[Problem, str], Column],
     entries: Entries,
 ) -> tuple[Table, ...]:
     """A table for each metric with a column for each problem; of one problem, a column for each metric."""
     if len(problems) == 1:
-        grids = [("All measures", [(problems[0], metric.name) for metric in metrics])]
+        grids = [("All measures", [(problems[0], metric.name) for metric in shown])]
     else:
-        grids = [(metric.title, [(problem, metric.name) for problem in problems]) for metric in metrics]
+        grids = [(metric.title, [(problem, metric.name) for problem in problems]) for metric in shown]
     return tuple(
         Table(
             title,

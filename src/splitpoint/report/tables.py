@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
-from splitpoint.report.facts import Metric, Problem, loss
+from splitpoint.metrics import Metric
+from splitpoint.report.facts import Problem
 from splitpoint.report.published import Figure
 
 Verdict = Literal["reproduced", "better", "worse", "failed"]
@@ -159,7 +160,7 @@ def judged(ours: Entry, figure: Figure | None, metric: Metric, *, comparable: bo
     tolerance = 2 * math.hypot(ours.stderr, theirs) + figure.unit / 2
     verdict: Verdict = "reproduced"
     if abs(ours.mean - figure.mean) > tolerance * (1 + 1e-9):
-        verdict = "better" if loss(metric, ours.mean) < loss(metric, figure.mean) else "worse"
+        verdict = "better" if metric.loss(ours.mean) < metric.loss(figure.mean) else "worse"
     return replace(ours, published=figure, verdict=verdict)
 
 
@@ -203,4 +204,4 @@ def placed(entries: Mapping[str, Entry], column: Column) -> dict[str, Entry]:
 
 def printed_loss(entry: Entry, column: Column) -> float:
     """The loss of an entry as it is printed, so that what looks equal is equal."""
-    return loss(column.metric, float(number(entry.mean, column.decimals)))
+    return column.metric.loss(float(number(entry.mean, column.decimals)))

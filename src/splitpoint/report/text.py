@@ -116,8 +116,8 @@ def markdown(records: Sequence[Record], sections: Sequence[Section]) -> str:
 def _table(section: Section, table: Table) -> list[str]:
     """Heading, table and captions."""
     single = len(section.problems) == 1
-    preference = "" if single else f" ({facts.preference(table.columns[0].metric)})"
-    titles = [f"{c.title} {facts.sign(c.metric)}".strip() if single else c.title for c in table.columns]
+    preference = "" if single else f" ({table.columns[0].metric.preference})"
+    titles = [f"{c.title} {c.metric.sign}".strip() if single else c.title for c in table.columns]
     rows = [(section.place.row_kind, *titles)]
     for row in table.rows:
         cells = (_cell(table.entries.get((row, index)), column) for index, column in enumerate(table.columns))
