@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import settings
 
-from image_results import image_records, image_sheets
+from image_results import image_drawings, image_records
 from splitpoint.bench.record import Journal, Record
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no reason to fail
@@ -79,7 +79,7 @@ def image_results(tmp_path_factory):
     """A folder of a made-up image experiment with its sheets."""
     folder = tmp_path_factory.mktemp("image_results")
     Journal(folder).append(image_records())
-    (folder / "sheets.jsonl").write_text(image_sheets())
+    (folder / "sheets.jsonl").write_text(image_drawings())
     return folder
 
 

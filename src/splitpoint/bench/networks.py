@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splitpoint.bench.architectures import IMAGENET, Shape, cifar_resnet, lenet, on_pixels, resnet18, vgg16, wide_resnet
-from splitpoint.bench.training import Schedule
+from splitpoint.bench.training import PAPER, Schedule
+from splitpoint.datasets import IMAGES
 from splitpoint.datasets.folders import VARIABLE, find, folders
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.surgery import Factory
@@ -184,3 +185,12 @@ def factory(name: str, classes: int, shape: Shape) -> Factory:
     if name not in NETWORKS:
         raise SettingsError(f"Expected network to be one of {sorted(NETWORKS)}, but got {name!r}.")
     return partial(NETWORKS[name].build, classes, shape)
+
+
+def schedule_of(protocol: str, dataset: str, network: str, epochs: int | None = None) -> Schedule:
+    """How a network is trained: as the paper states, or shorter; digits and letters are never mirrored."""
+    own = NETWORKS[network].schedule
+    chosen = PAPER if protocol == "paper" or own is None else own
+    if not IMAGES[dataset].mirrored:
+        chosen = replace(chosen, augment=False)
+    return chosen if epochs is None else replace(chosen, epochs=epochs)

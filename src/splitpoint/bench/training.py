@@ -165,6 +165,10 @@ class Training:
         found = self._checkpoint.weights()
         return [] if found is None else found.log
 
+    def seconds(self) -> float:
+        """CPU seconds of the whole training; 0 where it is not finished."""
+        return sum(epoch["cpu_seconds"] for epoch in self.log())
+
     def _untrained(self) -> nn.Module:
         network = build(self.build, self.seed)
         network.to(memory_format=LAYOUT)  # type: ignore[call-overload]  # which the stubs leave out
