@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from splitpoint.bench.judging import histogram as bins
+from splitpoint.report.sheets import Histogram
 
 from image_results import METHODS, PLACES, STRENGTHS, picture, reliability_of, sheet_of
-from splitpoint.bench.judging import histogram as bins
 from splitpoint.report import attack, histogram, reliability, sheets, thumbnails
 from splitpoint.report.gallery import gallery
-from splitpoint.report.sheets import Histogram
 
 
 @pytest.fixture

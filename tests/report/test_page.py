@@ -4,10 +4,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from splitpoint.report.grid import as_html
 
 from splitpoint.bench.record import read_records
 from splitpoint.report import curves, sheets
-from splitpoint.report.grid import as_html
 from splitpoint.report.page import page
 from splitpoint.report.sections import sections
 
