@@ -12,7 +12,8 @@ from torch import nn
 import splitpoint as sp
 from splitpoint.baselines import METHODS
 from splitpoint.bench.architectures import Normalise, cifar_resnet, wide_resnet
-from splitpoint.bench.networks import NETWORKS, factory, from_torchvision, published
+from splitpoint.bench.networks import NETWORKS, factory, from_torchvision, published, schedule_of
+from splitpoint.bench.training import PAPER
 from splitpoint.datasets.folders import locate
 from splitpoint.errors import DataError, SettingsError
 
@@ -47,6 +48,13 @@ def test_what_each_network_stands_for_in_the_published_tables():
         "resnet20_published": ("wide_resnet", "smaller"),
         "resnet32_published": ("wide_resnet", "smaller"),
     }
+
+
+def test_digits_are_not_mirrored_and_the_paper_trains_longer():
+    assert schedule_of("paper", "cifar10", "vgg16") == PAPER
+    assert not schedule_of("paper", "mnist", "lenet").augment
+    assert schedule_of("short", "cifar10", "vgg16_small") == NETWORKS["vgg16_small"].schedule
+    assert schedule_of("short", "mnist", "lenet", 2).epochs == 2
 
 
 @pytest.mark.parametrize("shape", [COLOUR, GREY])

@@ -19,12 +19,12 @@ from splitpoint.bench.architectures import Normalise
 from splitpoint.bench.devices import check_device
 from splitpoint.bench.image_rows import Recorder, Rows
 from splitpoint.bench.image_trials import ImageTrial, Sweep, batches, image_trial, under_attack
-from splitpoint.bench.networks import NETWORKS, factory, schedule_of
+from splitpoint.bench.networks import NETWORKS, comes_trained, factory, schedule_of
 from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Fit, Option, Request, Work
 from splitpoint.bench.training import PAPER, Loss, Schedule, Training, cross_entropy
-from splitpoint.datasets import IMAGES
-from splitpoint.datasets.images import ImageSet
+from splitpoint.classification import SplitPointClassifier
+from splitpoint.datasets.images import IMAGE_SETS, ImageSet
 from splitpoint.errors import SettingsError
 from splitpoint.metrics import Evidence
 from splitpoint.networks import Factory
@@ -46,9 +46,9 @@ PUBLISHED_TRAINED = ("imagenet",)
 def image_options(datasets: Sequence[str]) -> tuple[Option, ...]:
     """The options of a suite that takes these data sets where none are named."""
     return (
-        Option("datasets", "data sets", lambda: [name for name, entry in IMAGES.items() if entry.ood], datasets),
+        Option("datasets", "data sets", lambda: [name for name, entry in IMAGE_SETS.items() if entry.ood], datasets),
         Option("network", "base networks", lambda: list(NETWORKS), ("lenet",)),
-        Option("ood", "sets that are out of distribution, where not those of the paper", lambda: list(IMAGES), None),
+        Option("ood", "sets that are out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None),
         Option("protocol", "how long networks are trained", lambda: ("short", "paper"), "short", many=False),
         Option("cache", "folder of trained networks and rows (default: cache in OUT)", None, None, False, Path),
         Option("device", "where networks run, such as cuda, cuda:1 or mps", None, "cpu", many=False),
@@ -66,7 +66,7 @@ def image_cells(request: Request, groups: Callable[[str], Mapping[str, Sequence[
         )
     found = []
     for dataset in request["datasets"]:
-        ood = tuple(request["ood"] or IMAGES[dataset].ood)
+        ood = tuple(request["ood"] or IMAGE_SETS[dataset].ood)
         if dataset in ood:
             raise SettingsError(f"Expected ood to name other sets than {dataset} itself, but got {', '.join(ood)}.")
         for network in request["network"]:
@@ -247,28 +247,22 @@ def evidence_of(fit: Fit) -> tuple[Evidence, float]:
 def obstacles(record: Record) -> tuple[str, ...]:
     """All reasons why a record leaves the published question open; none where it answers it."""
     spec = NETWORKS.get(record.network)
-    trained = _comes_trained(record)
+    trained = comes_trained(record)
     epochs = record.settings.get("epochs", PAPER.epochs if record.protocol == "paper" else 0)
     found = {
         f"the network is {spec.differs if spec else ''} than the published one": spec is not None and spec.differs,
         "the network is trained for fewer epochs than the published one": epochs < PAPER.epochs and not trained,
-        "the published network was trained by others": record.dataset in PUBLISHED_TRAINED and not trained,
+        "the published network was trained elsewhere": record.dataset in PUBLISHED_TRAINED and not trained,
         _other_ood(record): True,
         "half of the published test images serve calibration": trained,
     }
     return tuple(reason for reason, holds in found.items() if reason and holds)
 
 
-def _comes_trained(record: Record) -> bool:
-    """Whether others trained the network; one that the table lacks has settings, but no epochs."""
-    spec = NETWORKS.get(record.network)
-    return spec.trained if spec is not None else bool(record.settings) and "epochs" not in record.settings
-
-
 def _other_ood(record: Record) -> str:
     """What is out of distribution in place of the published sets, where both are known; their order says nothing."""
     ours = [name.strip() for name in record.settings.get("ood", "").split("+") if name.strip()]
-    published = IMAGES[record.dataset].ood if record.dataset in IMAGES else ()
+    published = IMAGE_SETS[record.dataset].ood if record.dataset in IMAGE_SETS else ()
     if not ours or not published or set(ours) == set(published):
         return ""
     titles, theirs = (" + ".join(_title(name) for name in names) for names in (ours, published))
@@ -277,4 +271,4 @@ def _other_ood(record: Record) -> str:
 
 
 def _title(name: str) -> str:
-    return IMAGES[name].title if name in IMAGES else name.replace("_", " ")
+    return IMAGE_SETS[name].title if name in IMAGE_SETS else name.replace("_", " ")

@@ -18,21 +18,9 @@ from torch import Tensor, nn
 
 from splitpoint.attacks import fgsm
 from splitpoint.batches import placement
-from splitpoint.datasets.images import Batches, ImageSet, load, ood_union, splits
+from splitpoint.datasets.images import IMAGE_SETS, Batches, ImageSet, load, ood_union, splits
 from splitpoint.files import text_digest
 from splitpoint.prediction import ClassificationPrediction, concatenate
-
-OOD: dict[str, tuple[str, ...]] = {
-    "mnist": ("fashion_mnist", "notmnist"),
-    "fashion_mnist": ("mnist", "notmnist"),
-    "cifar10": ("svhn", "tiny_imagenet"),
-    "cifar100": ("svhn", "tiny_imagenet"),
-    "imagenet": ("imagenet_o",),
-}
-"""Data sets of the experiments, and the sets that are out of distribution for them."""
-
-NATURAL = {"imagenet": "imagenet_a"}
-"""Sets of natural adversarial images, which stand for the attack where there is one."""
 
 TABLE_STRENGTH = 0.02
 CURVE = tuple(round(0.04 * step, 2) for step in range(11))
@@ -91,7 +79,8 @@ def image_trial(
     else:
         parts = splits(dataset, calibration=share, seed=draw)
         train, calibration, test = parts.train, parts.calibration, parts.test
-    natural = load(NATURAL[dataset], "test") if dataset in NATURAL else None
+    adversarial = IMAGE_SETS[dataset].adversarial
+    natural = load(adversarial, "test") if adversarial else None
     return ImageTrial(train, calibration, test, ood_union(ood, test.shape, len(test), draw), natural)
 
 

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splitpoint.bench.architectures import IMAGENET, Shape, cifar_resnet, lenet, on_pixels, resnet18, vgg16, wide_resnet
+from splitpoint.bench.record import Record
 from splitpoint.bench.training import PAPER, Schedule
-from splitpoint.datasets import IMAGES
 from splitpoint.datasets.folders import VARIABLE, find, folders
+from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.surgery import Factory
 
@@ -191,6 +192,12 @@ def schedule_of(protocol: str, dataset: str, network: str, epochs: int | None = 
     """How a network is trained: as the paper states, or shorter; digits and letters are never mirrored."""
     own = NETWORKS[network].schedule
     chosen = PAPER if protocol == "paper" or own is None else own
-    if not IMAGES[dataset].mirrored:
+    if not IMAGE_SETS[dataset].mirrored:
         chosen = replace(chosen, augment=False)
     return chosen if epochs is None else replace(chosen, epochs=epochs)
+
+
+def comes_trained(record: Record) -> bool:
+    """Whether others trained the network of a record of an image suite: its settings have no epochs."""
+    spec = NETWORKS.get(record.network)
+    return (spec is not None and spec.trained) or bool(record.settings and "epochs" not in record.settings)

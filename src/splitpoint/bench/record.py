@@ -48,6 +48,11 @@ class Cell(NamedTuple):
     variant: str = ""
     network: str = ""
 
+    @property
+    def place(self) -> str:
+        """Data set and network, for people."""
+        return f"{self.dataset}/{self.network}" if self.network else self.dataset
+
 
 @dataclass(frozen=True)
 class Record:

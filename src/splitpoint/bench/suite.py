@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import Cell, Record
 from splitpoint.errors import SettingsError
 from splitpoint.predictor import Predictor
@@ -50,11 +51,14 @@ class Option:
                 raise SettingsError(f"Expected {self.name} >= 1, but got {value}.")
             return value
         allowed = list(self.choices())
-        wanted = allowed if value is ALL else value if self.many else [value]
-        unknown = [name for name in wanted if name not in allowed]
+        if not self.many:
+            if value not in allowed:
+                raise SettingsError(f"Expected {self.name} to be one of {', '.join(allowed)}, but got {value!r}.")
+            return value
+        unknown = [] if value is ALL else [name for name in value if name not in allowed]
         if unknown:
             raise SettingsError(f"Expected {self.name} among {', '.join(allowed)}, but got {', '.join(unknown)}.")
-        return [name for name in allowed if name in wanted] if self.many else value
+        return [name for name in allowed if value is ALL or name in value]
 
     def described(self) -> str:
         """The help with choices and default."""
@@ -95,15 +99,14 @@ class Work:
     epochs: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def place(self) -> str:
-        """Data set and network in a word."""
-        return f"{self.dataset}/{self.network}" if self.network else self.dataset
+    def cell(self, method: str, variant: str = "") -> Cell:
+        """The cell that the trials of a method belong to."""
+        return Cell(self.suite, self.protocol, self.noise, self.dataset, method, variant, self.network)
 
     @property
     def label(self) -> str:
         """The work in words."""
-        return f"{self.place} {self.group}" + ("" if self.noise == "clean" else f" {self.noise}")
+        return f"{self.cell('').place} {self.group}" + ("" if self.noise == "clean" else f" {self.noise}")
 
     @property
     def seeds(self) -> list[int]:
@@ -138,24 +141,25 @@ class Request:
         return Work(suite=self.suite, seed=self.seed, epochs=self.epochs, **usual | parts)
 
 
-class Trial(Protocol):
-    """The data of one trial, in any form that `fit` takes. Suites that fit and judge by themselves may hold others."""
+@dataclass(frozen=True)
+class Trial:
+    """The data of one trial, in any form that `fit` takes; suites that fit and judge by themselves may hold others.
 
-    @property
-    def train(self) -> Any:
-        """What methods learn from that need no calibration rows."""
+    Attributes:
+        train: what methods learn from that need no calibration rows.
+        proper: what the others learn from: the training rows without those for calibration.
+        calibration: rows for calibration.
+        test: what methods are judged on, inputs and targets.
+        scale: units of the target in one unit of the test targets.
+        shifted: inputs out of distribution, which the epistemic score should tell from those of the test.
+    """
 
-    @property
-    def proper(self) -> Any:
-        """What methods learn from that do: the training rows without those for calibration."""
-
-    @property
-    def calibration(self) -> Any:
-        """Calibration rows."""
-
-    @property
-    def test(self) -> Any:
-        """What methods are judged on."""
+    train: Any
+    proper: Any
+    calibration: Any
+    test: Any
+    scale: float = 1.0
+    shifted: Any = None
 
 
 @dataclass(frozen=True)
@@ -177,13 +181,6 @@ class Fit:
     context: Any = None
 
 
-class Drawing(Protocol):
-    """What a page draws of a method, with one file of its own in the folder of the records."""
-
-    def put(self, folder: Path) -> None:
-        """Store it in the place of an earlier one of the same cell."""
-
-
 @dataclass(frozen=True)
 class Judged:
     """How a predictor did on a trial.
@@ -196,7 +193,7 @@ class Judged:
 
     metrics: dict[str, float]
     seconds_per_row: float
-    drawing: Drawing | None = None
+    drawing: Artefact | None = None
 
 
 class Variant(Protocol):
@@ -265,11 +262,18 @@ class Suite:
     stack: Callable[[Work], Hashable | None] = _alone
     one_by_one: Callable[[Work], bool] = _never
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    draws: type[Drawing] | None = None
+    draws: type[Artefact] | None = None
     obstacles: Callable[[Record], tuple[str, ...]] = _nothing
+
+    def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of all options of the suite; an error where one is not allowed, or not known."""
+        known = {option.name: option for option in self.options}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise SettingsError(f"Expected options among {', '.join(known)}, but got {', '.join(unknown)}.")
+        return {name: option.checked(given.get(name)) for name, option in known.items()}
 
     def cell(self, work: Work, method: str) -> Cell:
         """The cell of a method or variant."""
         variant = self.variants.get(method)
-        names = (method, "") if variant is None else (variant.method, variant.name)
-        return Cell(self.name, work.protocol, work.noise, work.dataset, *names, work.network)
+        return work.cell(method) if variant is None else work.cell(variant.method, variant.name)

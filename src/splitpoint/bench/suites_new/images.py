@@ -105,7 +105,7 @@ def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Judged:
     if work.trials[place] == DRAWN_TRIAL:
         shown = data if fitted.method == SHOWN_METHOD else None
         calibrated = calibrates(fitted.method)
-        drawn = drawing(SUITE.cell(work, fitted.method), evidence, calibrated=calibrated, shown=shown)
+        drawn = drawing(IMAGES.cell(work, fitted.method), evidence, calibrated=calibrated, shown=shown)
     return Judged(measured(evidence, recorded=True), seconds, drawn)
 
 
@@ -188,7 +188,7 @@ def member_seeds(seed: int, count: int) -> list[int]:
     return [*(zlib.crc32(f"{seed} member {member}".encode()) for member in range(1, count)), seed]
 
 
-SUITE = Suite(
+IMAGES = Suite(
     name="images",
     title="Image classification",
     help="image classifiers: calibration, errors, attacks, out of distribution",

@@ -185,7 +185,7 @@ def fraction_of(data: LabelledRows, fraction: float, seed: int) -> LabelledRows:
     return data.at(kept, f"{fraction} of {data.source}")
 
 
-SUITE = Suite(
+IMAGES_ABLATION = Suite(
     name="images-ablation",
     title="Image ablations",
     help="what every choice of the method is worth, on images",

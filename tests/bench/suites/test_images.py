@@ -1,7 +1,5 @@
-"""The image experiments from end to end, on a few pictures of noise and networks of one epoch."""
+"""The image suite from end to end, on a few images of noise and networks of one epoch."""
 
-import json
-import math
 import os
 import shutil
 from pathlib import Path
@@ -12,17 +10,17 @@ from safetensors.torch import save_file
 
 from image_files import image_folder
 from splitpoint.baselines import METHODS
-from splitpoint.bench import images, suites
+from splitpoint.bench import run
 from splitpoint.bench.architectures import cifar_resnet
-from splitpoint.bench.judging import SHEETS
+from splitpoint.bench.artefacts import Drawing
 from splitpoint.bench.networks import NETWORKS
-from splitpoint.bench.picture_piece import schedule_of
-from splitpoint.bench.pictures import OUTSIDE, trial_of
 from splitpoint.bench.record import Journal
-from splitpoint.bench.suites import bench_images, bench_images_ablation
-from splitpoint.bench.training import PAPER
+from splitpoint.bench.run import bench
+from splitpoint.bench.suite import Work
+from splitpoint.bench.suites import images
 from splitpoint.cli import main
 from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 QUICK = {"epochs": 1, "trials": 1, "jobs": 1, "progress": False}
@@ -38,127 +36,141 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder):
-    bench_images(folder, datasets=["mnist"], **QUICK)
+    bench("images", folder, datasets=["mnist"], **QUICK)
     return Journal(folder).read()
 
 
 def test_every_method_is_run_and_none_fails(results):
-    assert {record.method for record in results} == set(images.IMAGE_METHODS)
+    assert {record.method for record in results} == set(images.image_methods())
     assert [record.error for record in results if record.error] == []
-    assert {(record.dataset, record.protocol, record.suite) for record in results} == {
-        ("mnist/lenet", "short", "images")
+    assert {(record.dataset, record.network, record.protocol, record.suite) for record in results} == {
+        ("mnist", "lenet", "short", "images")
     }
 
 
 def test_records_hold_every_metric_and_what_was_asked_for(results):
-    detection = {f"auroc_{kind}{score}" for kind in ("error", "adv", "ood") for score in ("", "_entropy")}
+    detection = {f"auroc_{kind}{score}" for kind in ("error", "adversarial", "ood") for score in ("", "_entropy")}
     for record in results:
         assert detection | {"accuracy", "ece", "nll", "brier", "spearman_attack"} <= set(record.metrics)
         assert record.settings["epochs"] == 1
-        assert record.settings["outside"] == "fashion_mnist + notmnist"
+        assert record.settings["ood"] == "fashion_mnist + notmnist"
         assert record.timing["train_cpu_s"] > 0
         assert record.timing["infer_us_per_row"] > 0
 
 
 def test_methods_on_one_network_share_its_accuracy_and_entropy(results):
     found = {record.method: record.metrics for record in results}
-    same = ("softmax", "energy", "splitpoint", "splitpoint_default")
+    same = ("softmax", "energy", "splitpoint_paper", "splitpoint")
     assert len({found[method]["accuracy"] for method in same}) == 1
     assert len({found[method]["auroc_ood_entropy"] for method in same}) == 1
-    assert found["splitpoint_default"]["auroc_ood"] == found["splitpoint_default_calibrated"]["auroc_ood"]
-    assert found["splitpoint_default"]["auroc_ood"] != found["splitpoint_layers"]["auroc_ood"]
+    assert found["splitpoint"]["auroc_ood"] == found["splitpoint_conformal"]["auroc_ood"]
+    assert found["splitpoint"]["auroc_ood"] != found["splitpoint_layers"]["auroc_ood"]
 
 
-def test_sheets_are_kept_for_every_method_and_pictures_for_ours(results, folder):
-    sheets = [json.loads(line) for line in (folder / SHEETS).read_text().splitlines()]
-    assert {sheet["method"] for sheet in sheets} == set(images.IMAGE_METHODS)
-    assert [sheet["method"] for sheet in sheets if sheet["thumbnails"]] == [images.DRAWN_METHOD]
+def test_drawings_are_kept_for_every_method_and_thumbnails_for_ours(results, folder):
+    drawings = Drawing.read(folder)
+    assert {drawing.cell.method for drawing in drawings} == set(images.image_methods())
+    assert [drawing.cell.method for drawing in drawings if drawing.thumbnails] == [images.SHOWN_METHOD]
+    assert {drawing.cell.method for drawing in drawings if drawing.calibrated} == {
+        "temperature_scaling",
+        "oc",
+        "ddu",
+        "deep_ensemble",
+        "splitpoint_paper_calibrated",
+        "splitpoint_conformal",
+        "splitpoint_layers",
+    }
 
 
 def test_nothing_is_done_twice_and_networks_are_kept(results, folder):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-    assert "Nothing was left to do" in bench_images(folder, datasets=["mnist"], **QUICK)
+    assert "Nothing was left to do" in bench("images", folder, datasets=["mnist"], **QUICK)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
     assert len(list((folder / "cache" / "networks").glob("*.safetensors"))) == 6, "five members and an evidential one"
 
 
 def test_a_lost_record_is_made_again_from_the_same_network(results, folder, tmp_path):
     again = tmp_path / "again"
-    bench_images(again, datasets=["mnist"], methods=["ddu", "deep_ensemble"], cache=folder / "cache", **QUICK)
+    bench("images", again, datasets=["mnist"], methods=["ddu", "deep_ensemble"], cache=folder / "cache", **QUICK)
     known = {record.method: record.metrics for record in results}
     for record in Journal(again).read():
         assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
 
 
-def test_rows_of_training_pictures_are_recorded_only_where_they_teach(results, folder, tmp_path):
+def test_rows_of_training_images_are_recorded_only_where_they_teach(results, folder, tmp_path):
     shutil.copytree(folder / "cache" / "networks", tmp_path / "cache" / "networks")
-    bench_images(tmp_path, datasets=["mnist"], methods=images.UNTAUGHT, **QUICK)
+    bench("images", tmp_path, datasets=["mnist"], methods=images.UNTAUGHT, **QUICK)
     known = {record.method: record.metrics for record in results}
     for record in Journal(tmp_path).read():
         assert record.metrics == pytest.approx(known[record.method], nan_ok=True)
-    assert {path.name.partition("-")[0] for path in tmp_path.rglob("*.npy")} == {"attacked", "calibration", "outside"}
-    bench_images(tmp_path, datasets=["mnist"], methods=["ddu"], **QUICK)
+    assert {path.name.partition("-")[0] for path in tmp_path.rglob("*.npy")} == {"attacked", "calibration", "ood"}
+    bench("images", tmp_path, datasets=["mnist"], methods=["ddu"], **QUICK)
     assert len(list(tmp_path.rglob("train-*.npy"))) == 1
 
 
 def test_results_of_other_settings_do_not_stand_in(results, folder):
     with pytest.raises(SettingsError, match=r"with epochs 2 for mnist/lenet .* has some with 1"):
-        bench_images(folder, datasets=["mnist"], **(QUICK | {"epochs": 2}))
-    with pytest.raises(SettingsError, match="with outside notmnist for mnist/lenet"):
-        bench_images(folder, datasets=["mnist"], outside=["notmnist"], **QUICK)
+        bench("images", folder, datasets=["mnist"], **(QUICK | {"epochs": 2}))
+    with pytest.raises(SettingsError, match="with ood notmnist for mnist/lenet"):
+        bench("images", folder, datasets=["mnist"], ood=["notmnist"], **QUICK)
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
         ({"datasets": ["imagenette"]}, SettingsError, "Expected datasets among mnist, .* but got imagenette"),
-        ({"networks": ["alexnet"]}, SettingsError, "Expected network among lenet, .* but got alexnet"),
-        ({"outside": ["letters"]}, SettingsError, "Expected ood among .* but got letters"),
-        ({"outside": ["mnist"]}, SettingsError, "Expected ood to name other sets than mnist"),
+        ({"network": ["alexnet"]}, SettingsError, "Expected network among lenet, .* but got alexnet"),
+        ({"ood": ["letters"]}, SettingsError, "Expected ood among .* but got letters"),
+        ({"ood": ["mnist"]}, SettingsError, "Expected ood to name other sets than mnist"),
         ({"methods": ["gaussian"]}, SettingsError, "Expected methods among softmax, .* but got gaussian"),
-        ({"protocol": "authors"}, SettingsError, "Expected protocol to be short or paper, but got 'authors'"),
-        ({"outside": ["svhn"]}, DataError, "Expected to find svhn"),
+        ({"protocol": "authors"}, SettingsError, "Expected protocol among short, paper, but got authors"),
+        ({"ood": ["svhn"]}, DataError, "Expected to find svhn"),
         ({"trials": 0}, SettingsError, "Expected trials >= 1"),
         ({"threads": 0}, SettingsError, "Expected threads >= 1"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is(folder, tmp_path, changes, error, message):
     with pytest.raises(error, match=message):
-        bench_images(tmp_path / "none", **({"datasets": ["mnist"]} | QUICK | changes))
+        bench("images", tmp_path / "none", **({"datasets": ["mnist"]} | QUICK | changes))
     assert not (tmp_path / "none").exists()
 
 
 # What is trained, and how
 
 
-def test_digits_are_not_mirrored_and_the_paper_trains_longer():
-    assert schedule_of("paper", "cifar10", "vgg16") == PAPER
-    assert not schedule_of("paper", "mnist", "lenet").augment
-    assert schedule_of("short", "cifar10", "vgg16_small") == NETWORKS["vgg16_small"].schedule
-    assert schedule_of("short", "mnist", "lenet", 2).epochs == 2
+def work(tmp_path, dataset="cifar10", network="vgg16", protocol="paper", group="post_hoc"):
+    options = {"ood": (), "cache": tmp_path, "device": "cpu"}
+    return Work("images", protocol, "clean", dataset, group, (), (0,), network=network, options=options)
 
 
-def test_heads_of_the_paper_are_trained_as_it_states_under_its_protocol():
-    stated = {name: images.heads_of("splitpoint", "paper", name) for name in ("cifar10", "imagenet")}
+def test_heads_of_the_paper_are_trained_as_it_states_under_its_protocol(tmp_path):
+    stated = {name: images.method_of("splitpoint_paper", work(tmp_path, name)) for name in ("cifar10", "imagenet")}
     assert (stated["cifar10"].epochs, stated["cifar10"].learning_rate) == (300, 1e-4)
     assert (stated["imagenet"].epochs, stated["imagenet"].learning_rate) == (100, 1e-5)
-    assert images.heads_of("splitpoint", "short", "cifar10").epochs == images.SHORT_HEAD_EPOCHS
-    ours = [images.heads_of("splitpoint_default", protocol, "imagenet") for protocol in ("paper", "short")]
+    short = images.method_of("splitpoint_paper", work(tmp_path, protocol="short"))
+    assert short.epochs == images.SHORT_HEAD_EPOCHS
+    ours = [images.method_of("splitpoint", work(tmp_path, "imagenet", protocol=name)) for name in ("paper", "short")]
     assert ours[0] == ours[1]
 
 
-def test_rivals_get_the_temperature_that_the_paper_gives_them():
+def test_rivals_get_the_temperature_that_the_paper_gives_them(tmp_path):
     for name in ("oc", "ddu"):
-        method, calibrated = images.recipe(name, "paper", "cifar10")
-        assert (method.temperature, calibrated) == ("nll", True)
-    for name in ("softmax", "energy", "laplace", "splitpoint", "splitpoint_default"):
-        assert not images.recipe(name, "paper", "cifar10")[1]
-    assert images.recipe("temperature_scaling", "paper", "cifar10")[1]
+        assert images.method_of(name, work(tmp_path)).temperature == "nll"
+        assert images.calibrates(name)
+    for name in ("softmax", "energy", "laplace", "splitpoint_paper", "splitpoint"):
+        assert not images.calibrates(name)
+    assert images.calibrates("temperature_scaling")
 
 
 def test_the_base_network_is_the_last_member_of_the_ensemble():
     assert images.member_seeds(3, 5)[-1] == 3
     assert len(set(images.member_seeds(3, 5))) == 5
+
+
+def test_an_ensemble_costs_as_much_as_its_members(tmp_path):
+    assert images.cost(work(tmp_path, group="deep_ensemble")) == 5 * images.cost(work(tmp_path)) == 5 * 350
+    assert images.cost(work(tmp_path, group="evidential_classification")) == 350
+    assert images.cost(work(tmp_path, network="resnet20_published")) == 1
 
 
 def test_the_attack_of_an_ensemble_follows_the_gradient_of_its_mean():
@@ -175,22 +187,13 @@ def test_the_attack_of_an_ensemble_follows_the_gradient_of_its_mean():
     assert gradients[0].abs().min() > 0
 
 
-def test_no_more_rows_than_fit_in_memory(folder, monkeypatch):
-    trial = trial_of("mnist", ("notmnist",), 0)
-    assert images.training_pictures(trial) is trial.train
-    monkeypatch.setattr(images, "MOST_ROWS", 20)
-    few = images.training_pictures(trial)
-    assert len(few) == 20
-    assert few.digest() == images.training_pictures(trial).digest() != trial.train.digest()
-
-
 def test_a_failure_is_recorded_with_its_settings(folder, tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("no densities today")
 
     monkeypatch.setattr(METHODS["ddu"], "_learn", broken)
     with pytest.raises(SplitPointError, match=r"Expected all 2 trials .* but 1 failed"):
-        bench_images(tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
+        bench("images", tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
     failed, whole = sorted(Journal(tmp_path).read(), key=lambda record: record.method)
     assert (failed.error, whole.error) == ("ValueError: no densities today", None)
     assert failed.settings["epochs"] == 1
@@ -208,26 +211,18 @@ def published(folder, tmp_path_factory):
     weights = cifar_resnet(20).state_dict()
     save_file(weights, data / "models" / "resnet20_cifar10.safetensors")
     out = tmp_path_factory.mktemp("published")
-    place = {"datasets": ["cifar10"], "networks": ["resnet20_published"], "outside": ["mnist"]}
+    place = {"datasets": ["cifar10"], "network": ["resnet20_published"], "ood": ["mnist"]}
     settings = {"trials": 2, "jobs": 1, "progress": False}
-    bench_images(out, methods=["softmax", "splitpoint_layers"], **place, **settings)
-    bench_images_ablation(out, ablations=["training", "hidden_layers"], **place, **(settings | {"trials": 1}))
+    bench("images", out, methods=["softmax", "splitpoint_layers"], **place, **settings)
     return Journal(out).read()
 
 
 def test_halves_of_the_test_part_are_trials_of_a_network_that_comes_trained(published):
-    found = [record for record in published if record.suite == "images"]
     assert [record.error for record in published if record.error] == []
-    assert {(record.method, record.trial) for record in found} == {
+    assert {(record.method, record.trial) for record in published} == {
         (method, trial) for method in ("softmax", "splitpoint_layers") for trial in (0, 1)
     }
-    assert "epochs" not in found[0].settings
-
-
-def test_nothing_about_its_training_is_ablated(published):
-    variants = {record.variant for record in published if record.suite == "images-ablation"}
-    assert "hidden_layers=2" in variants
-    assert "training=joint" not in variants
+    assert "epochs" not in published[0].settings
 
 
 @pytest.mark.parametrize(
@@ -239,30 +234,32 @@ def test_nothing_about_its_training_is_ablated(published):
     ],
 )
 def test_what_a_network_that_comes_trained_cannot_do(published, tmp_path, changes, message):
-    place = {"datasets": ["cifar10"], "networks": ["resnet20_published"], "outside": ["notmnist"]}
+    place = {"datasets": ["cifar10"], "network": ["resnet20_published"], "ood": ["notmnist"]}
     with pytest.raises(SettingsError, match=message):
-        bench_images(tmp_path, **(place | changes))
+        bench("images", tmp_path, **(place | changes))
 
 
 def test_the_command_hands_everything_on(monkeypatch, capsys, tmp_path):
     given = {}
-    monkeypatch.setattr(suites, "bench_images", lambda folder, **rest: given.update(rest, folder=folder) or "done")
+    monkeypatch.setattr(
+        run, "bench", lambda name, folder, **rest: given.update(rest, name=name, folder=folder) or "done"
+    )
     words = "bench images --datasets mnist --network lenet vgg16 --ood notmnist --seeds 2 --epochs 3 --protocol paper"
     words += " --device cuda:1 --threads 4"
     assert main([*words.split(), "--cache", str(tmp_path), "--methods", "ddu", "--out", "here"]) == 0
     assert capsys.readouterr().out == "done\n"
-    assert (given["datasets"], given["networks"], given["outside"]) == (["mnist"], ["lenet", "vgg16"], ["notmnist"])
+    assert (given["datasets"], given["network"], given["ood"]) == (["mnist"], ["lenet", "vgg16"], ["notmnist"])
     assert (given["trials"], given["epochs"], given["protocol"]) == (2, 3, "paper")
     assert (given["cache"], given["methods"], given["folder"]) == (tmp_path, ["ddu"], Path("here"))
-    assert (given["device"], given["threads"]) == ("cuda:1", 4)
+    assert (given["device"], given["threads"], given["name"]) == ("cuda:1", 4, "images")
 
 
-@pytest.mark.parametrize("bench", [bench_images, bench_images_ablation])
-def test_threads_are_those_of_the_processes(folder, tmp_path, monkeypatch, bench):
+@pytest.mark.parametrize("suite", ["images", "images-ablation"])
+def test_threads_are_those_of_the_processes(folder, tmp_path, monkeypatch, suite):
     given = []
-    monkeypatch.setattr(suites, "run_all", lambda *_, threads, **__: given.append(threads))
-    bench(tmp_path, datasets=["mnist"], **QUICK)
-    bench(tmp_path, datasets=["mnist"], threads=3, **QUICK)
+    monkeypatch.setattr(run, "run_all", lambda *_, threads, **__: given.append(threads))
+    bench(suite, tmp_path, datasets=["mnist"], **QUICK)
+    bench(suite, tmp_path, datasets=["mnist"], threads=3, **QUICK)
     assert given == [1, 3]
 
 
@@ -270,22 +267,8 @@ def test_help_names_every_data_set_and_network(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "images", "--help"])
     told = capsys.readouterr().out.replace("\n", " ")
-    assert [name for name in (*OUTSIDE, *NETWORKS) if name not in told.replace("- ", "-")] == []
-
-
-# Ablations
-
-
-def test_every_variant_is_run_and_named_as_published(folder, tmp_path):
-    bench_images_ablation(tmp_path, datasets=["mnist"], cache=folder / "cache", **QUICK)
-    records = Journal(tmp_path).read()
-    assert [record.error for record in records if record.error] == []
-    assert len(records) == 11 + 40 + 6
-    assert {record.suite for record in records} == {"images-ablation"}
-    variants = {record.variant for record in records}
-    assert {"training=joint", "training=stagewise;train_fraction=0.2", "hidden_layers=3"} <= variants
-    assert "calib_fraction=0.5;uq_train_set=calibration" in variants
-    assert all(math.isfinite(record.metrics["accuracy"]) for record in records)
+    sets = [name for name, entry in IMAGE_SETS.items() if entry.ood]
+    assert [name for name in (*sets, *NETWORKS) if name not in told.replace("- ", "-")] == []
 
 
 # Evidential networks
@@ -295,10 +278,7 @@ def test_every_variant_is_run_and_named_as_published(folder, tmp_path):
     ("protocol", "network", "rate"), [("short", "lenet", 0.4), ("short", "vgg16_small", None), ("paper", "lenet", None)]
 )
 def test_evidential_networks_have_a_rate_of_their_own_where_the_schedule_is_short(tmp_path, protocol, network, rate):
-    unit = images.Unit(
-        protocol, "clean", f"mnist/{network}", "evidential_classification", (), (0,), outside=(), cache=tmp_path
-    )
-    usual = schedule_of(protocol, "mnist", network)
-    found = images.evidential_schedule(unit)
+    some = work(tmp_path, "mnist", network, protocol, "evidential_classification")
+    usual, found = images.schedule(some), images.evidential_schedule(some)
     assert found.learning_rate == (rate or usual.learning_rate)
     assert found.epochs == usual.epochs

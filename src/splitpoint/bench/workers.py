@@ -1,4 +1,4 @@
-"""Work through units in several processes and keep what is done: killed at any moment, the same call goes on."""
+"""Work through pieces in several processes and keep what is done: killed at any moment, the same call goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from tqdm import tqdm
 
-from splitpoint.bench.record import RECORDS, Cell, Journal, Record
+from splitpoint.bench.record import RECORDS, Journal, Record
 from splitpoint.errors import DataError, SplitPointError
 
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
@@ -44,15 +44,6 @@ class Work(Protocol):
 
 W = TypeVar("W", bound=Work)
 T = TypeVar("T")
-
-
-def done_in(folder: Path, *, retry: bool = False) -> Callable[[Cell, int], set[int]]:
-    """Which trials of a cell and seed a folder holds already; those that failed do not count with `retry`."""
-    found: dict[tuple[Cell, int], set[int]] = {}
-    for record in Journal(folder).read():
-        if record.error is None or not retry:
-            found.setdefault((record.cell, record.seed), set()).add(record.trial)
-    return lambda cell, seed: found.get((cell, seed), set())
 
 
 def _only_records(stack: Any) -> list[Record]:

@@ -1,0 +1,9 @@
+"""All suites of experiments, one file each, in the order of reports."""
+
+from splitpoint.bench.suite import Suite
+from splitpoint.bench.suites.cubic import CUBIC
+from splitpoint.bench.suites.uci import UCI
+from splitpoint.bench.suites.uci_ablation import UCI_ABLATION
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (UCI, CUBIC, UCI_ABLATION)}
+"""Suites by name."""
