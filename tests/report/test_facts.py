@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from image_results import image_record
+from splitpoint.bench.networks import comes_trained
 from splitpoint.metrics import METRICS, Metric, metric, ordered
 from splitpoint.report import facts
-from splitpoint.report.facts import Problem, comes_trained, obstacles, ordered_problems
+from splitpoint.report.facts import Problem, obstacles, ordered_problems
 
 # Order
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from splitpoint.bench.networks import comes_trained
 from splitpoint.bench.record import Record
 from splitpoint.report import facts
 from splitpoint.report.facts import Problem
@@ -63,7 +64,7 @@ def captions(section: Section, table: Table) -> tuple[str, ...]:
 
 
 def _trained(section: Section, problem: Problem) -> bool:
-    return any(map(facts.comes_trained, section.groups.get((RIVAL, problem), ())))
+    return any(map(comes_trained, section.groups.get((RIVAL, problem), ())))
 
 
 def _caption(found: dict[str, tuple[Compared, ...]]) -> str:

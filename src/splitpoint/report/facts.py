@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.record import Cell, Record
-from splitpoint.report.standins import METHODS, SETS, SUITES
+from splitpoint.datasets import SETS
+from splitpoint.report.standins import METHODS, SUITES
 
 PROTOCOLS = {"authors": "authors' protocol", "paper": "paper's protocol", "short": "short schedule"}
 NOISES = {
@@ -103,11 +104,3 @@ def obstacles(record: Record) -> tuple[str, ...]:
     """All reasons why a published figure cannot be compared with a record; none where it can."""
     suite = SUITES.get(record.suite)
     return ("the suite is not known here",) if suite is None else suite.obstacles(record)
-
-
-def comes_trained(record: Record) -> bool:
-    """Whether the network of a record was trained by others; records of such have settings, but no epochs."""
-    known = NETWORKS.get(record.network)
-    return (known is not None and known.trained) or bool(
-        record.network and record.settings and "epochs" not in record.settings
-    )
