@@ -253,7 +253,7 @@ def _median(edges: Sequence[float], shares: Sequence[float]) -> float:
 # Images that a method doubts most and least
 
 SIDE = 56
-NO_IMAGES = "None are stored for these records: a run stores them for one method only, in its first trial."
+NO_IMAGES = "None are stored for these records. Runs store them for one method only, in its first trial."
 
 
 def thumbnails(drawing: Drawing) -> str:
