@@ -126,7 +126,7 @@ def _bench(options: argparse.Namespace) -> str:
 
 
 def _methods(_: argparse.Namespace) -> str:
-    from splitpoint.baselines.catalogue import catalogue
+    from splitpoint.baselines import catalogue
 
     return catalogue()
 

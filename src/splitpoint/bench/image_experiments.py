@@ -48,7 +48,9 @@ def image_options(datasets: Sequence[str]) -> tuple[Option, ...]:
     return (
         Option("datasets", "data sets", lambda: [name for name, entry in IMAGE_SETS.items() if entry.ood], datasets),
         Option("network", "base networks", lambda: list(NETWORKS), ("lenet",)),
-        Option("ood", "sets that are out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None),
+        Option(
+            "ood", "sets that are out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None
+        ),
         Option("protocol", "how long networks are trained", lambda: ("short", "paper"), "short", many=False),
         Option("cache", "folder of trained networks and rows (default: cache in OUT)", None, None, False, Path),
         Option("device", "where networks run, such as cuda, cuda:1 or mps", None, "cpu", many=False),

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import placement
+from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.files import drop_stale_drafts, model_fingerprint, replacing, text_digest, write_text
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
+from splitpoint.method import PostHoc
 from splitpoint.prediction import ClassificationPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
@@ -194,17 +196,32 @@ class RowFits:
     seed: int
     _known: dict[Any, tuple[Any, float]] = field(default_factory=dict)
 
-    def fit(self, method: Any, data: LabelledRows, *, calibrated: bool) -> tuple[Any, float]:
-        """The fitted method and the CPU seconds of the fit; `calibrated` says whether it uses calibration rows."""
+    def fit(
+        self, method: PostHoc[Any], data: LabelledRows, *, calibrated: bool, layers: bool = False
+    ) -> tuple[Any, float]:
+        """The fitted method and the CPU seconds of the fit.
+
+        Args:
+            method: its settings.
+            data: what it learns from.
+            calibrated: whether it uses calibration rows.
+            layers: whether it reads the features of all stages.
+        """
         heads = isinstance(method, SplitPointClassifier)
-        key = (method, data.source)
+        key = method, data.source, layers
         if key not in self._known:
             began = time.process_time()
-            layers = method.layer is not None
             parts = [data, self.calibration] if calibrated or heads else [data]
             rows, *held_out = (self.recorder.recording(part.rows, part.labels, layers) for part in parts)
             calibration = held_out[0] if held_out else None
             predictor = method.fit_rows(rows, calibration=calibration, seed=self.seed, progress=False)
             self._known[key] = predictor, time.process_time() - began
         predictor, seconds = self._known[key]
-        return predictor.uncalibrated() if heads and not calibrated else predictor, seconds
+        return uncalibrated(predictor) if heads and not calibrated else predictor, seconds
+
+
+def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
+    """The same without what it learned from calibration rows."""
+    learned = ("calibrator.", "correction.")
+    kept = {name: tensor for name, tensor in predictor.own_tensors().items() if not name.startswith(learned)}
+    return ClassificationPredictor(predictor.method, predictor.tap, predictor.layout, predictor.inputs, kept)

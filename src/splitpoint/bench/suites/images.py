@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.baselines import METHODS
+from splitpoint.baselines.splitpoint import SplitPoint
 from splitpoint.baselines.trained import NetworkPredictor
 from splitpoint.bench.artefacts import Drawing
 from splitpoint.bench.drawings import drawing
@@ -19,6 +20,7 @@ from splitpoint.bench.image_experiments import (
     attack_unit,
     base_network,
     evidence_of,
+    head_epochs,
     image_cells,
     image_inputs,
     image_options,
@@ -35,8 +37,7 @@ from splitpoint.bench.image_trials import ImageTrial, batches
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Work
 from splitpoint.bench.training import Schedule, cross_entropy
-from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
-from splitpoint.errors import SettingsError
+from splitpoint.classification import SplitPointClassifier
 from splitpoint.metrics import measured
 
 POST_HOC = "post_hoc"
@@ -45,8 +46,14 @@ POST_HOC = "post_hoc"
 LEFT_OUT = ("mc_dropout", "conformal")
 """Methods for classifiers that are not run: the networks have no dropout, and prediction sets have no metric here."""
 
-TEMPERED = ("oc", "ddu", "deep_ensemble")
-"""Rivals whose probabilities the paper scales with a temperature, found on calibration images."""
+CALIBRATED: dict[str, dict[str, Any]] = {
+    "oc": {"temperature": "nll"},
+    "ddu": {"temperature": "nll"},
+    "deep_ensemble": {"temperature": "nll"},
+    "splitpoint_layers": {},
+}
+"""Methods that can do without calibration images but are given them here, and the settings with which they use them:
+the paper scales the probabilities of its rivals."""
 
 UNTAUGHT = ("softmax", "energy", "temperature_scaling")
 """Methods that learn nothing from the training images, whose rows are not recorded for them."""
@@ -89,7 +96,8 @@ def cost(work: Work) -> float:
     """Epochs of networks to train."""
     if NETWORKS[work.network].trained:
         return 1.0
-    return float(schedule(work).epochs * (1 if work.group == POST_HOC else networks_of(work.group)))
+    networks = 1 if work.group == POST_HOC else method_of(work.group, work)._members
+    return float(networks * schedule(work).epochs)
 
 
 def fit(works: Sequence[Work], data: Sequence[ImageTrial]) -> Iterator[Fit]:
@@ -111,7 +119,7 @@ def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Judged:
 
 def calibrates(name: str) -> bool:
     """Whether a method is given calibration images."""
-    return name in TEMPERED or "classification" in METHODS[name].held_out
+    return name in CALIBRATED or "classification" in METHODS[name].held_out
 
 
 # Methods on one base network
@@ -128,19 +136,23 @@ def _post_hoc(work: Work, data: ImageTrial) -> Iterator[Fit]:
         train = LabelledRows("train", base.rows("train", images), images.labels)
         reading = train.rows.seconds
     for name in work.methods:
-        taught = name not in UNTAUGHT
-        method = method_of(name, work)
-        predictor, seconds = fits.fit(method, train if taught else calibration, calibrated=calibrates(name))
+        taught, method = name not in UNTAUGHT, method_of(name, work)
+        layers = bool(METHODS[name].preset.get("layers"))
+        rows = train if taught else calibration
+        predictor, seconds = fits.fit(method, rows, calibrated=calibrates(name), layers=layers)
         seconds += base.seconds + (reading if taught else 0.0)
         yield Fit(name, [predictor], settings(work) | head_epochs(method), seconds, inputs)
 
 
 def method_of(name: str, work: Work) -> Any:
-    """A post-hoc method with the settings that it has in these experiments."""
-    if name in ("splitpoint_paper", "splitpoint_paper_calibrated"):
-        changes = PAPER_HEADS.get(work.dataset, {}) if work.protocol == "paper" else {"epochs": SHORT_HEAD_EPOCHS}
-        return METHODS[name](**changes)
-    return METHODS[name](**({"temperature": "nll"} if name in TEMPERED else {}))
+    """A method with the settings that it has in these experiments; split-point heads as those of a classifier."""
+    recipe = METHODS[name]
+    if recipe.method is not SplitPoint:
+        return recipe(task="classification", **CALIBRATED.get(name, {}))
+    if not recipe.preset.get("paper"):
+        return SplitPointClassifier()
+    changes = PAPER_HEADS.get(work.dataset, {}) if work.protocol == "paper" else {"epochs": SHORT_HEAD_EPOCHS}
+    return SplitPointClassifier.paper(**changes)
 
 
 # Methods with networks of their own
@@ -161,11 +173,11 @@ class LogProbabilities(nn.Module):
 
 def _trained(work: Work, data: ImageTrial) -> Iterator[Fit]:
     (name,) = work.methods
-    method: Any = METHODS[name](**({"temperature": "nll"} if name in TEMPERED else {}))
+    method = method_of(name, work)
     plan, loss = schedule(work), cross_entropy
     if name == "evidential_classification":
         plan, loss = evidential_schedule(work), method._loss
-    seeds = member_seeds(work.seeds[0], networks_of(name))
+    seeds = member_seeds(work.seeds[0], method._members)
     trainings = [training(work, data, seed, plan, loss) for seed in seeds]
     networks = [once.network(progress=False) for once in trainings]
     seconds = sum(once.seconds() for once in trainings)
