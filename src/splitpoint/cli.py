@@ -102,7 +102,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
             several: dict[str, Any] = {"nargs": "+"} if option.many else {}
             command.add_argument(f"--{option.name}", type=option.kind, help=option.described(), **several)
         _add_run(command, Path("out") / name, suite.trials, suite.epochs)
-        command.set_defaults(run=_bench, suite=name, options=[option.name for option in suite.options])
+        command.set_defaults(run=_bench, suite=name, own=[option.name for option in suite.options])
 
 
 def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int, epochs: str) -> None:
@@ -121,7 +121,7 @@ def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int, epochs: st
 def _bench(options: argparse.Namespace) -> str:
     from splitpoint.bench.run import bench
 
-    given = {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed", *options.options)}
+    given = {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed", *options.own)}
     return bench(options.suite, options.out, retry=options.retry_failed, progress=not options.quiet, **given)
 
 

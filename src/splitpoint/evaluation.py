@@ -31,8 +31,8 @@ def evaluate(
     labels, the method's `ignore_index`) do not count. The names are those of the table `metrics.METRICS`, with the
     group that a score should find as a suffix: `_error` for wrong classes (total score, every pixel of a map), `_ood`
     and `_adversarial` for such rows (epistemic score, mean over a row's outputs or pixels). `_entropy` marks the same
-    with the entropy in place of the score, the rival to beat. `rows` and, in regression, the `level` of the intervals
-    are told too.
+    with the entropy in place of the score, the rival to beat. Besides there are the number of `rows` and, in
+    regression, the `level` of the intervals.
 
     Args:
         uq: a fitted predictor.

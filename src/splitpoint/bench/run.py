@@ -51,6 +51,8 @@ def bench(
     Returns:
         What was done, in words.
     """
+    if name not in SUITES:
+        raise SettingsError(f"Expected a suite among {', '.join(SUITES)}, but got {name!r}.")
     suite = SUITES[name]
     _check_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     chosen = suite.chosen(options)

@@ -132,7 +132,7 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
         about="CPU time; depends on the machine."),
 )}
 # fmt: on
-"""Metrics by name."""
+"""Metrics by name. Those that are not `recorded` only `evaluate` gives; those without a function only records carry."""
 
 
 def measured(evidence: Evidence, *, recorded: bool = False) -> dict[str, float]:

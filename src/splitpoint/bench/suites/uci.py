@@ -9,16 +9,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import torch
 from torch import nn
 
-from splitpoint.bench.fitting import Methods, judged, predicted
+from splitpoint.bench.fitting import Methods, predicted
 from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget
 from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Trial, Work
 from splitpoint.datasets import TABLES
 from splitpoint.metrics import Evidence, measured
-from splitpoint.prediction import RegressionPrediction
 from splitpoint.surgery import Factory
 
 HIDDEN = 50
@@ -32,15 +30,6 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
 RANDOM_INSIDE = ("mc_dropout", "sqr_oc")
 """Methods whose networks draw random numbers as they train: from one stream for a stack, so that laws of noise which
 are asked for together or apart must not share one."""
-
-ENSEMBLES = ("mc_dropout", "deep_ensemble")
-"""Methods that the published code judges by the mean noise of their networks alone."""
-
-SECOND_TARGET = ("energy", "naval")
-"""Data sets of two targets; the published tables predict the second."""
-
-ROWS = {"protein": 45730, "naval": 11934, "power": 9568, "kin8nm": 8192}
-"""Rows of the large sets."""
 
 
 def cells(request: Request) -> list[Work]:
@@ -97,27 +86,16 @@ def network(own: Trial) -> Factory:
 
 
 def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
-    """Metrics on the test rows, of ensembles under the authors' protocol as the published code has them."""
-    if work.protocol != "authors" or fit.method not in ENSEMBLES:
-        return judged(work, fit, place, own)
-    prediction, seconds = predicted(fit.predictors[place], own.test[0])
-    return Judged(measured(Evidence(as_published(prediction), own.test[1], own.scale), recorded=True), seconds)
-
-
-def as_published(prediction: RegressionPrediction) -> RegressionPrediction:
-    """Ensembles as the published code reports them.
-
-    The interval is ``mean -+ 2 sigma`` with the mean noise alone, the total score the sum of the two deviations.
-    """
-    sigma = prediction.aleatoric.sqrt()
-    half = 2 * sigma.unsqueeze(-1) * torch.ones_like(prediction.lowers)
-    mean = prediction.mean.unsqueeze(-1)
-    return replace(prediction, lowers=mean - half, uppers=mean + half, total=sigma + prediction.epistemic.sqrt())
+    """Metrics on the test rows, of ensembles as the protocol has them."""
+    inputs, target = own.test
+    prediction, seconds = predicted(fit.predictors[place], inputs)
+    prediction = PROTOCOLS[work.protocol].as_published(fit.method, prediction)
+    return Judged(measured(Evidence(prediction, target, own.scale), recorded=True), seconds)
 
 
 def cost(work: Work) -> float:
     """Rows of all trials, times networks or fits."""
-    return ROWS.get(work.dataset, 1000) * len(work.trials) * effort(work)
+    return TABLES[work.dataset].rows * len(work.trials) * effort(work)
 
 
 def effort(work: Work) -> int:
@@ -132,7 +110,7 @@ def obstacles(record: Record) -> tuple[str, ...]:
         found.append(f"networks are trained for {record.settings['epochs']} epochs in place of {usual}")
     if record.protocol == "paper" and record.noise != "clean":
         found.append("the published tables were made with other noise than the paper states")
-    if record.protocol == "paper" and record.dataset in SECOND_TARGET:
+    if record.protocol == "paper" and record.dataset in PROTOCOLS["authors"].targets:
         found.append("the published tables predict the second target")
     return tuple(found)
 

@@ -180,7 +180,7 @@ class Shuffled:
 def cost(work: Work) -> float:
     """Rows of all trials, times fits; those of joint training take longest."""
     each = 10 if work.group == JOINT else len(work.methods)
-    return uci.ROWS.get(work.dataset, 1000) * len(work.trials) * each
+    return TABLES[work.dataset].rows * len(work.trials) * each
 
 
 UCI_ABLATION = Suite(

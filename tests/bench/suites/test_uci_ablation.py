@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from splitpoint import cli
-from splitpoint.bench import ablation
-from splitpoint.bench.ablation import ABLATIONS, VARIANTS, Shuffled
+from splitpoint.bench.fitting import CALIBRATED, POST_HOC
 from splitpoint.bench.record import Journal
-from splitpoint.bench.suites import bench_uci_ablation
+from splitpoint.bench.run import bench
+from splitpoint.bench.suites import uci_ablation
+from splitpoint.bench.suites.uci_ablation import ABLATIONS, VARIANTS, Shuffled
 from splitpoint.datasets import Tabular
 from splitpoint.errors import SettingsError, SplitPointError
 from splitpoint.regression import SplitPointRegressor
@@ -43,7 +44,7 @@ def made_up_rows():
 def everything(tmp_path_factory):
     """A folder with two trials of all variants on one set."""
     folder = tmp_path_factory.mktemp("ablation")
-    bench_uci_ablation(folder, **QUICK)
+    bench("uci-ablation", folder, **QUICK)
     return folder
 
 
@@ -58,13 +59,13 @@ def by_variant(folder):
 
 
 def test_variants_of_the_paper_are_named_as_published():
-    ours = {name for name, variant in VARIANTS.items() if variant.method == "splitpoint"}
+    ours = {name for name, variant in VARIANTS.items() if variant.method == "splitpoint_paper"}
     assert ours == PUBLISHED == {variant.name for key in ("training", "hidden_layers") for variant in ABLATIONS[key]}
 
 
-def test_names_are_unique_and_every_variant_has_a_family():
+def test_names_are_unique_and_every_variant_has_a_group():
     assert len(VARIANTS) == sum(map(len, ABLATIONS.values()))
-    assert sorted(VARIANTS) == sorted(name for names in ablation.FAMILIES.values() for name in names)
+    assert {variant.group for variant in VARIANTS.values()} == {POST_HOC, CALIBRATED, uci_ablation.JOINT}
 
 
 def test_every_ablation_of_ours_holds_the_default():
@@ -82,14 +83,14 @@ def test_every_variant_has_every_trial(everything):
         assert set(trials) == {0, 1}
         for record in trials.values():
             assert record.error is None
-            assert record.cell == ("uci-ablation", "paper", "clean", "energy", VARIANTS[name].method, name)
+            assert record.cell == ("uci-ablation", "paper", "clean", "energy", VARIANTS[name].method, name, "")
             assert {"rmse", "winkler", "piece", "piece_plus", "piece_minus", "spearman_total"} <= set(record.metrics)
 
 
 def test_variants_share_their_base_networks(everything):
     found = by_variant(everything)
     for trial in (0, 1):
-        errors = {found[name][trial].metrics["rmse"] for name in ablation.FAMILIES["post_hoc"]}
+        errors = {found[name][trial].metrics["rmse"] for name in VARIANTS if VARIANTS[name].group == POST_HOC}
         assert len(errors) == 1
         assert found["training=joint"][trial].metrics["rmse"] not in errors
         assert found["calibration=conformal"][trial].metrics["rmse"] not in errors
@@ -138,7 +139,7 @@ def test_trials_are_stacks_but_those_of_joint_training(everything):
 
 def test_smaller_shares_are_parts_of_larger_ones():
     rows = torch.arange(100.0)[:, None], torch.arange(100.0)[:, None]
-    parts = [set(ablation._share_of(rows, share, 3)[0].flatten().tolist()) for share in (0.2, 0.6, 1.0)]
+    parts = [set(uci_ablation._share_of(rows, share, 3)[0].flatten().tolist()) for share in (0.2, 0.6, 1.0)]
     assert [len(part) for part in parts] == [20, 60, 100]
     assert parts[0] < parts[1] < parts[2]
 
@@ -159,13 +160,13 @@ def test_shuffled_batches_hold_every_row_once_in_another_order_each_time():
 
 def test_nothing_is_done_twice(everything):
     before = (everything / "records.jsonl").read_bytes()
-    assert "Nothing was left to do" in bench_uci_ablation(everything, **QUICK)
+    assert "Nothing was left to do" in bench("uci-ablation", everything, **QUICK)
     assert (everything / "records.jsonl").read_bytes() == before
 
 
 def test_what_is_lacking_is_added(tmp_path):
-    bench_uci_ablation(tmp_path, ablations=["hidden_layers"], **(QUICK | {"trials": 1}))
-    bench_uci_ablation(tmp_path, ablations=["hidden_layers", "training"], **QUICK)
+    bench("uci-ablation", tmp_path, ablations=["hidden_layers"], **(QUICK | {"trials": 1}))
+    bench("uci-ablation", tmp_path, ablations=["hidden_layers", "training"], **QUICK)
     found = by_variant(tmp_path)
     assert set(found) == PUBLISHED
     assert all(set(trials) == {0, 1} for trials in found.values())
@@ -183,7 +184,7 @@ def test_a_variant_that_fails_takes_no_other_with_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SplitPointRegressor, "fit_many", fails_with_two_layers)
     with pytest.raises(SplitPointError, match=r"Expected all 6 trials .* but 2 failed"):
-        bench_uci_ablation(tmp_path, ablations=["hidden_layers"], **QUICK)
+        bench("uci-ablation", tmp_path, ablations=["hidden_layers"], **QUICK)
     errors = {name: trials[0].error for name, trials in by_variant(tmp_path).items()}
     assert errors == {
         "hidden_layers=1": None,
@@ -219,5 +220,5 @@ def test_the_command_tells_a_bad_argument_in_one_line(tmp_path, capsys):
 )
 def test_bad_arguments_are_told_in_one_sentence(tmp_path, arguments, parts):
     with pytest.raises(SettingsError) as caught:
-        bench_uci_ablation(tmp_path, **arguments)
+        bench("uci-ablation", tmp_path, **arguments)
     assert all(part in str(caught.value) for part in parts)

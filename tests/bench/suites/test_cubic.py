@@ -2,28 +2,35 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import fields
 
 import pytest
 import torch
 
 from splitpoint import cli
-from splitpoint.bench import cubic
-from splitpoint.bench.curves import CURVES, Curve, curve_file
-from splitpoint.bench.record import Journal
-from splitpoint.bench.suites import bench_cubic
+from splitpoint.bench.artefacts import Curve
+from splitpoint.bench.record import Cell, Journal
+from splitpoint.bench.run import bench
+from splitpoint.bench.suite import Work
+from splitpoint.bench.suites import SUITES, cubic
 from splitpoint.datasets import NOISE_LAWS
 from splitpoint.errors import SettingsError, SplitPointError
 
-QUICK = {"noises": ["trimodal"], "epochs": 3, "jobs": 1, "progress": False}
+METHODS = SUITES["cubic"].fit.names()
+QUICK = {"noise": ["trimodal"], "epochs": 3, "jobs": 1, "progress": False}
 
 
 @pytest.fixture(scope="module")
 def every_method(tmp_path_factory):
     """A folder with two trials of all methods under one noise."""
     folder = tmp_path_factory.mktemp("cubic")
-    bench_cubic(folder, trials=2, **QUICK)
+    bench("cubic", folder, trials=2, **QUICK)
     return folder
+
+
+def rows(noise, number):
+    """The data of a trial."""
+    return cubic.trial(Work("cubic", "paper", noise, "cubic", "", ()), number)
 
 
 def records(folder):
@@ -31,31 +38,31 @@ def records(folder):
 
 
 def curves(folder):
-    return [json.loads(line) for line in (folder / CURVES).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / Curve.file).read_text().splitlines()]
 
 
 # Rows
 
 
 def test_training_rows_lie_in_four_and_test_rows_in_six():
-    own = cubic.trial("gaussian", 0)
+    own = rows("gaussian", 0)
     assert own.train[0].shape == own.train[1].shape == (2000, 1)
     assert own.test[0].shape == own.test[1].shape == (1000, 1)
     assert own.train[0].abs().max() <= 4 < own.test[0].abs().max() <= 6
-    assert int(own.held_out.sum()) == 600
+    assert len(own.calibration[0]) == 600
 
 
 def test_noise_of_the_rows_has_the_law_that_is_named():
-    own = cubic.trial("gaussian", 0)
+    own = rows("gaussian", 0)
     noise = own.train[1] - own.train[0] ** 3
     assert abs(float(noise.mean())) < 3 * 8 / math.sqrt(2000)
     assert float(noise.std()) == pytest.approx(8, rel=0.06)
 
 
 def test_rows_depend_on_noise_and_number_alone():
-    assert torch.equal(cubic.trial("trimodal", 1).train[1], cubic.trial("trimodal", 1).train[1])
-    assert not torch.equal(cubic.trial("trimodal", 1).train[0], cubic.trial("trimodal", 2).train[0])
-    assert not torch.equal(cubic.trial("trimodal", 1).train[0], cubic.trial("gaussian", 1).train[0])
+    assert torch.equal(rows("trimodal", 1).train[1], rows("trimodal", 1).train[1])
+    assert not torch.equal(rows("trimodal", 1).train[0], rows("trimodal", 2).train[0])
+    assert not torch.equal(rows("trimodal", 1).train[0], rows("gaussian", 1).train[0])
 
 
 def test_base_network_has_two_hidden_layers_of_64():
@@ -68,8 +75,8 @@ def test_base_network_has_two_hidden_layers_of_64():
 
 def test_every_method_has_every_trial(every_method):
     found = records(every_method)
-    assert {(r.method, r.trial) for r in found} == {(m, t) for m in cubic.CUBIC_METHODS for t in range(2)}
-    assert len(found) == 2 * len(cubic.CUBIC_METHODS) == 24
+    assert {(r.method, r.trial) for r in found} == {(m, t) for m in METHODS for t in range(2)}
+    assert len(found) == 2 * len(METHODS) == 24
     for record in found:
         assert record.error is None
         assert record.cell[:4] == ("cubic", "paper", "trimodal", "cubic")
@@ -93,7 +100,7 @@ def test_methods_without_an_epistemic_score_cannot_tell_rows_out_of_range(every_
 def test_settings_are_those_of_the_paper():
     assert (cubic.BUDGET.learning_rate, cubic.BUDGET.batch_size, cubic.BUDGET.epochs) == (1e-3, 2000, 5000)
     assert cubic.SETTINGS["sqr_oc"] == {"certificates": 20}
-    assert tuple(NOISE_LAWS) == cubic.CUBIC_NOISES == ("log_normal", "trimodal", "gaussian")
+    assert tuple(NOISE_LAWS) == ("log_normal", "trimodal", "gaussian")
 
 
 def test_settings_are_recorded(every_method):
@@ -107,7 +114,7 @@ def test_settings_are_recorded(every_method):
 
 def test_every_method_has_one_curve(every_method):
     lines = curves(every_method)
-    assert sorted(line["method"] for line in lines) == sorted(cubic.CUBIC_METHODS)
+    assert sorted(line["method"] for line in lines) == sorted(METHODS)
     assert {line["noise"] for line in lines} == {"trimodal"}
 
 
@@ -135,13 +142,13 @@ def test_true_bounds_are_those_of_the_law(every_method):
 
 
 def test_a_curve_takes_the_place_of_its_predecessor(tmp_path):
-    file = curve_file(tmp_path / "new")
-    parts = {name: [0.0] for name in Curve.__dataclass_fields__ if name not in ("noise", "method")}
-    for mean in ([1.0], [2.0], [math.nan]):
-        file.put(asdict(Curve("gaussian", "laplace", **(parts | {"mean": mean}))))
-        file.put(asdict(Curve("gaussian", "sqr_oc", **parts)))
-    assert [(line["method"], line["mean"]) for line in file.lines()] == [("laplace", [None]), ("sqr_oc", [0.0])]
-    assert [path.name for path in (tmp_path / "new").iterdir()] == [CURVES]
+    parts = {name: (0.0,) for name in (field.name for field in fields(Curve)) if name != "cell"}
+    for mean in ((1.0,), (2.0,), (math.nan,)):
+        Curve(Cell("cubic", "paper", "gaussian", "cubic", "laplace"), **(parts | {"mean": mean})).put(tmp_path / "new")
+        Curve(Cell("cubic", "paper", "gaussian", "cubic", "sqr_oc"), **parts).put(tmp_path / "new")
+    lines = curves(tmp_path / "new")
+    assert [(line["method"], line["mean"]) for line in lines] == [("laplace", [None]), ("sqr_oc", [0.0])]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [Curve.file]
 
 
 # Going on
@@ -149,14 +156,14 @@ def test_a_curve_takes_the_place_of_its_predecessor(tmp_path):
 
 def test_nothing_is_done_twice(every_method):
     before = {path.name: path.read_bytes() for path in every_method.iterdir()}
-    assert "Nothing was left to do" in bench_cubic(every_method, trials=2, **QUICK)
+    assert "Nothing was left to do" in bench("cubic", every_method, trials=2, **QUICK)
     assert {path.name: path.read_bytes() for path in every_method.iterdir()} == before
 
 
 def test_further_trials_and_methods_are_added(tmp_path):
-    bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+    bench("cubic", tmp_path, methods=["gaussian"], trials=1, **QUICK)
     first = curves(tmp_path)
-    bench_cubic(tmp_path, methods=["gaussian", "laplace"], trials=2, **QUICK)
+    bench("cubic", tmp_path, methods=["gaussian", "laplace"], trials=2, **QUICK)
     found = {(record.method, record.trial): record.stack for record in records(tmp_path)}
     assert found == {("gaussian", 0): (0,), ("gaussian", 1): (1,), ("laplace", 0): (0, 1), ("laplace", 1): (0, 1)}
     assert sorted(line["method"] for line in curves(tmp_path)) == ["gaussian", "laplace"]
@@ -169,21 +176,21 @@ def test_a_curve_is_stored_before_its_records(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Journal, "append", killed)
     with pytest.raises(KeyboardInterrupt):
-        bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+        bench("cubic", tmp_path, methods=["gaussian"], trials=1, **QUICK)
     assert records(tmp_path) == []
     monkeypatch.undo()
-    bench_cubic(tmp_path, methods=["gaussian"], trials=1, **QUICK)
+    bench("cubic", tmp_path, methods=["gaussian"], trials=1, **QUICK)
     assert len(records(tmp_path)) == len(curves(tmp_path)) == 1
 
 
 def test_a_failure_is_a_record_without_a_curve(tmp_path, monkeypatch):
     monkeypatch.setitem(cubic.SETTINGS, "laplace", {"no_such_setting": 1})
     with pytest.raises(SplitPointError, match="but 1 failed, such as laplace on cubic"):
-        bench_cubic(tmp_path, methods=["laplace", "splitpoint"], trials=1, **QUICK)
+        bench("cubic", tmp_path, methods=["laplace", "splitpoint_paper"], trials=1, **QUICK)
     failed, fine = sorted(records(tmp_path), key=lambda record: record.method)
     assert "no_such_setting" in failed.error
     assert fine.error is None
-    assert [line["method"] for line in curves(tmp_path)] == ["splitpoint"]
+    assert [line["method"] for line in curves(tmp_path)] == ["splitpoint_paper"]
 
 
 # Arguments
@@ -206,7 +213,7 @@ def test_the_command_tells_a_bad_argument_in_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ({"noises": ["clean"]}, ("Expected noise among log_normal", "clean")),
+        ({"noise": ["clean"]}, ("Expected noise among log_normal", "clean")),
         ({"methods": ["oc"]}, ("Expected methods among", "oc")),
         ({"trials": 0}, ("Expected trials >= 1", "0")),
         ({"epochs": 0}, ("Expected epochs >= 1", "0")),
@@ -214,14 +221,14 @@ def test_the_command_tells_a_bad_argument_in_one_line(tmp_path, capsys):
 )
 def test_bad_arguments_are_told_in_one_sentence(tmp_path, arguments, parts):
     with pytest.raises(SettingsError) as caught:
-        bench_cubic(tmp_path, **arguments)
+        bench("cubic", tmp_path, **arguments)
     assert all(part in str(caught.value) for part in parts)
 
 
 def test_damaged_curves_are_left_out_and_the_run_goes_on(tmp_path):
     wanted = {"trials": 1, **QUICK}
-    bench_cubic(tmp_path, methods=["gaussian"], **wanted)
+    bench("cubic", tmp_path, methods=["gaussian"], **wanted)
     with open(tmp_path / "curves.jsonl", "a") as file:
         file.write('{"torn\n3\n')
-    bench_cubic(tmp_path, methods=["conformal"], **wanted)
+    bench("cubic", tmp_path, methods=["conformal"], **wanted)
     assert [line["method"] for line in curves(tmp_path)] == ["gaussian", "conformal"]

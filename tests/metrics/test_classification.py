@@ -1,4 +1,4 @@
-"""Class probabilities in all their shapes, labels that do not count, and calibration errors by hand and by loops."""
+"""Class probabilities in all their shapes, labels that do not count, and errors by scikit-learn, by hand, by loops."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
 from splitpoint import metrics
 from splitpoint.errors import DataError, SettingsError, ShapeError
@@ -110,7 +111,94 @@ def test_labels_that_are_no_class_are_refused(name, label, message):
         getattr(metrics, name)(torch.full((2, 3), 1 / 3), torch.tensor(label))
 
 
+# Accuracy and proper scores
+
+
+@pytest.fixture(params=[2, 5], ids=["binary", "five classes"])
+def classified(request):
+    generator = torch.Generator().manual_seed(request.param)
+    probs = (2 * torch.randn(200, request.param, generator=generator, dtype=torch.float64)).softmax(1)
+    return probs, torch.randint(request.param, (200,), generator=generator)
+
+
+def test_accuracy_agrees_with_scikit_learn(classified):
+    probs, label = classified
+    assert metrics.accuracy(probs, label) == pytest.approx(accuracy_score(label, probs.numpy().argmax(1)))
+
+
+def test_nll_agrees_with_scikit_learn(classified):
+    probs, label = classified
+    expected = log_loss(label, probs.numpy(), labels=list(range(probs.shape[1])))
+    assert metrics.nll(probs, label) == pytest.approx(expected)
+
+
+def test_brier_agrees_with_scikit_learn(classified):
+    probs, label = classified
+    array = probs.numpy()
+    expected = brier_score_loss(label, array, labels=list(range(array.shape[1])), scale_by_half=False)
+    assert metrics.brier(probs, label) == pytest.approx(expected)
+
+
+def test_probability_metrics_by_hand():
+    probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
+    label = torch.tensor([0, 1])
+    assert metrics.nll(probs, label) == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2)
+    assert metrics.brier(probs, label) == pytest.approx((2 * 0.0625 + 2 * 0.25) / 2)
+    assert metrics.accuracy(
+        torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]]), torch.tensor([0, 1, 1])
+    ) == pytest.approx(2 / 3)
+
+
+def test_nll_of_an_impossible_label_is_large_but_finite():
+    value = metrics.nll(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
+    assert math.isfinite(value)
+    assert value > 100
+
+
 # Calibration errors
+
+
+def test_ece_by_hand():
+    probs = torch.tensor([[0.95, 0.05], [0.85, 0.15], [0.55, 0.45]], dtype=torch.float64)
+    value = metrics.ece(probs, torch.tensor([0, 1, 0]), bins=10)
+    assert value == pytest.approx((0.05 + 0.85 + 0.45) / 3)
+
+
+def test_ece_averages_inside_a_bin_before_it_compares():
+    probs = torch.tensor([[0.8, 0.2]] * 5, dtype=torch.float64)
+    assert metrics.ece(probs, torch.tensor([0, 0, 0, 0, 1])) == pytest.approx(0, abs=1e-12)
+
+
+def test_ece_has_fifteen_bins_unless_told():
+    probs = torch.tensor([[0.74, 0.26], [0.79, 0.21]], dtype=torch.float64)  # one bin of 15: (11/15, 12/15]
+    label = torch.tensor([0, 1])
+    assert metrics.ece(probs, label) == pytest.approx(abs(0.5 - 0.765))
+    assert metrics.ece(probs, label, bins=100) == pytest.approx((0.26 + 0.79) / 2)
+    apart = torch.tensor([[0.72, 0.28], [0.79, 0.21]], dtype=torch.float64)  # two bins of 15, one bin of 10
+    assert metrics.ece(apart, label) == pytest.approx((0.28 + 0.79) / 2)
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(16, 32), st.booleans()), min_size=1, max_size=30),
+    st.sampled_from([1, 4, 16]),
+)
+def test_ece_equals_a_literal_loop_over_bins_closed_on_the_right(table, bins):
+    confidence = [n / 32 for n, _ in table]
+    probs = torch.tensor([[c, 1 - c] for c in confidence], dtype=torch.float64)
+    choice = probs.argmax(1).tolist()
+    right = [hit for _, hit in table]
+    label = torch.tensor([c if hit else 1 - c for c, hit in zip(choice, right, strict=True)])
+    expected = 0.0
+    for number in range(bins):
+        inside = [i for i, c in enumerate(confidence) if number / bins < c <= (number + 1) / bins]
+        if inside:
+            hits, mean = (
+                sum(right[i] for i in inside) / len(inside),
+                sum(confidence[i] for i in inside) / len(inside),
+            )
+            expected += len(inside) / len(table) * abs(hits - mean)
+    assert metrics.ece(probs, label, bins) == pytest.approx(expected, abs=1e-12)
 
 
 def test_adaptive_ece_by_hand():

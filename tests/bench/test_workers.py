@@ -1,4 +1,4 @@
-"""The runner: killed at any moment it goes on, workers never outlive it, and the number of jobs changes nothing."""
+"""The workers: killed at any moment it goes on, workers never outlive it, and the number of jobs changes nothing."""
 
 import contextlib
 import dataclasses
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import splitpoint as sp
 from splitpoint import cli
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
-from splitpoint.bench.runner import done_in, run_all
-from splitpoint.datasets import uci
+from splitpoint.bench.run import done_in
+from splitpoint.bench.workers import run_all
 from splitpoint.datasets.folders import find
 from splitpoint.errors import DataError, SplitPointError
 
@@ -37,8 +37,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_runner import run_toy, toys
-from splitpoint.bench.runner import run_all
+from test_workers import run_toy, toys
+from splitpoint.bench.workers import run_all
 
 if __name__ == "__main__":
     folder, jobs, pause = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -96,7 +96,7 @@ def cell(dataset, method):
 
 def toys(folder, count=10, trials=3, pause=0.0):
     """What is left to do."""
-    done = done_in(folder)
+    done = done_in(Journal(folder).read())
     found = []
     for number in range(count):
         have = done(cell(f"set{number}", "one"), 0) & done(cell(f"set{number}", "two"), 0)
@@ -142,13 +142,6 @@ def test_the_largest_piece_comes_first(tmp_path):
     work = [Toy("small", (0,), cost=1), Toy("large", (0,), cost=5), Toy("middle", (0,), cost=2)]
     run_all(work, run_toy, tmp_path, jobs=1, progress=False)
     assert list(dict.fromkeys(one.dataset for one in Journal(tmp_path).read())) == ["large", "middle", "small"]
-
-
-def test_failed_trials_are_done_unless_they_are_to_be_tried_again(tmp_path):
-    run_all([Toy("broken", (0, 1)), Toy("whole", (0,))], run_toy, tmp_path, jobs=1, progress=False)
-    assert done_in(tmp_path)(cell("broken", "one"), 0) == {0, 1}
-    assert done_in(tmp_path, retry=True)(cell("broken", "one"), 0) == set()
-    assert done_in(tmp_path, retry=True)(cell("whole", "one"), 0) == {0}
 
 
 def test_what_was_done_before_a_failure_stays(tmp_path):
@@ -339,10 +332,10 @@ def command(*argv, **rest):
 @pytest.mark.slow
 def test_the_command_killed_ten_times_ends_with_the_records_of_an_undisturbed_run(tmp_path):
     try:
-        find(uci.path_of("yacht"))
+        find("uci/yacht.npz")
     except DataError:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {uci.path_of('yacht')}")
-    methods = ("gaussian", "mc_dropout", "evidential_regression", "sqr_oc", "laplace", "splitpoint")
+        pytest.skip("SPLITPOINT_DATA names no folder with uci/yacht.npz")
+    methods = ("gaussian", "mc_dropout", "evidential_regression", "sqr_oc", "laplace", "splitpoint_paper")
     grid = ("--datasets", "yacht", "--methods", *methods, "--trials", 2, "--epochs", 20, "--quiet")
     began = time.monotonic()
     whole = command(*grid, "--out", tmp_path / "whole", stdout=subprocess.PIPE)
@@ -360,34 +353,11 @@ def test_the_command_killed_ten_times_ends_with_the_records_of_an_undisturbed_ru
     assert compared(tmp_path / "killed") == compared(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--datasets", "mars"], "Expected datasets among boston, "),
-        (["--methods", "magic"], "Expected methods among mc_dropout, "),
-        (["--noise", "loud"], "Expected noise among clean, "),
-        (["--protocol", "mine"], "Expected protocol to be one of "),
-        (["--trials", "0"], "Expected trials >= 1, but got 0."),
-        (["--jobs", "0"], "Expected jobs >= 1, but got 0."),
-        (["--epochs", "-3"], "Expected epochs >= 1, but got -3."),
-        (["--datasets", "yacht"], "Expected to find uci/yacht.npz, but "),
-    ],
-    ids=str,
-)
-def test_wrong_requests_are_one_sentence_and_no_success(tmp_path, monkeypatch, capsys, argv, message):
+def test_a_set_that_is_missing_is_told_before_a_folder_is_made(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SPLITPOINT_DATA", str(tmp_path / "empty"))
-    assert cli.main(["bench", "uci", "--out", str(tmp_path / "out"), *argv]) == 1
+    assert cli.main(["bench", "uci", "--out", str(tmp_path / "out"), "--datasets", "yacht"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"splitpoint: {message}")
+    assert err.startswith("splitpoint: Expected to find uci/yacht.npz, but ")
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_an_interruption_is_no_traceback(monkeypatch, capsys, tmp_path):
-    def interrupted(*_args, **_rest):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("splitpoint.bench.suites.bench_uci", interrupted)
-    assert cli.main(["bench", "uci", "--out", str(tmp_path)]) == 130
-    assert capsys.readouterr().err == "splitpoint: interrupted\n"
