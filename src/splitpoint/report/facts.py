@@ -9,10 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from splitpoint.baselines import METHODS
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.record import Cell, Record
+from splitpoint.bench.suites import SUITES
 from splitpoint.datasets import SETS
-from splitpoint.report.standins import METHODS, SUITES
+
+__all__ = [
+    "FACTORS",
+    "METHODS",
+    "NOISES",
+    "PROTOCOLS",
+    "SUITES",
+    "VALUES",
+    "Problem",
+    "as_number",
+    "obstacles",
+    "ordered",
+    "ordered_problems",
+    "title",
+]
 
 PROTOCOLS = {"authors": "authors' protocol", "paper": "paper's protocol", "short": "short schedule"}
 NOISES = {
