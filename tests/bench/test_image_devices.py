@@ -6,18 +6,19 @@ from dataclasses import dataclass
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from splitpoint.bench.rows import Recorder
 from torch import nn
 
 from image_files import image_folder
 from pretended_device import NAME, Away, Pretending
 from splitpoint.bench.architectures import cifar_resnet
-from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.image_experiments import base_network, trial
 from splitpoint.bench.image_rows import Recorder
 from splitpoint.bench.image_trials import Sweep, image_trial
+from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.bench.record import Journal
-from splitpoint.bench.suites import bench_images, bench_images_ablation
+from splitpoint.bench.run import Stacked, bench, run
+from splitpoint.bench.suite import Work
+from splitpoint.bench.suites import images
 from splitpoint.bench.training import Schedule, Training
 
 QUICK = {"datasets": ["mnist"], "epochs": 1, "trials": 1, "jobs": 1, "progress": False}

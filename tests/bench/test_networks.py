@@ -75,13 +75,13 @@ def test_logits_and_the_penultimate_vector(name, shape):
 
 @pytest.mark.parametrize("name", ["splitpoint", "ddu", "deep_ensemble", "evidential_classification"])
 def test_methods_fit_on_the_networks(name):
-    method = METHODS[name]
+    recipe = METHODS[name]
     generator = torch.Generator().manual_seed(0)
     data = torch.rand(24, *COLOUR, generator=generator), torch.arange(24) % 3
-    settings = {"epochs": 1} | ({"members": 2} if name == "deep_ensemble" else {})
+    settings = {"splitpoint": {"epochs": 1}, "ddu": {}, "deep_ensemble": {"epochs": 1, "members": 2}}
     build = factory("wide_resnet_small", 3, COLOUR)
-    model = build if method.about.needs == "factory" else build().eval()
-    found = method(**settings).fit(model, data, progress=False).predict(data[0])
+    model = build if recipe.start == "factory" else build().eval()
+    found = recipe(**settings.get(name, {"epochs": 1})).fit(model, data, progress=False).predict(data[0])
     assert found.probs.shape == (24, 3)
     assert found.epistemic.isfinite().all()
 

@@ -21,7 +21,7 @@ from splitpoint.bench.training import PAPER, Schedule
 from splitpoint.datasets.folders import VARIABLE, find, folders
 from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.surgery import Factory
+from splitpoint.networks import Factory
 
 
 def published(depth: int, classes: int, shape: Shape) -> nn.Module:

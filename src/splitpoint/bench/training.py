@@ -22,7 +22,7 @@ from splitpoint.bench.checkpoints import Checkpoint, Log, Stored
 from splitpoint.datasets.images import ImageSet
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.files import model_fingerprint
-from splitpoint.surgery import Factory, build, seeded
+from splitpoint.networks import Factory, build, seeded
 
 LAYOUT = torch.channels_last
 """Of weights and images in memory; convolutions on a CPU train faster in it than in the plain one."""

@@ -123,7 +123,7 @@ def test_results_of_other_settings_do_not_stand_in(results, folder):
         ({"ood": ["letters"]}, SettingsError, "Expected ood among .* but got letters"),
         ({"ood": ["mnist"]}, SettingsError, "Expected ood to name other sets than mnist"),
         ({"methods": ["gaussian"]}, SettingsError, "Expected methods among softmax, .* but got gaussian"),
-        ({"protocol": "authors"}, SettingsError, "Expected protocol among short, paper, but got authors"),
+        ({"protocol": "authors"}, SettingsError, "Expected protocol to be one of short, paper, but got 'authors'"),
         ({"ood": ["svhn"]}, DataError, "Expected to find svhn"),
         ({"trials": 0}, SettingsError, "Expected trials >= 1"),
         ({"threads": 0}, SettingsError, "Expected threads >= 1"),
@@ -191,7 +191,7 @@ def test_a_failure_is_recorded_with_its_settings(folder, tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("no densities today")
 
-    monkeypatch.setattr(METHODS["ddu"], "_learn", broken)
+    monkeypatch.setattr(METHODS["ddu"].method, "_learn", broken)
     with pytest.raises(SplitPointError, match=r"Expected all 2 trials .* but 1 failed"):
         bench("images", tmp_path, datasets=["mnist"], methods=["ddu", "softmax"], cache=folder / "cache", **QUICK)
     failed, whole = sorted(Journal(tmp_path).read(), key=lambda record: record.method)
