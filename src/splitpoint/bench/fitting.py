@@ -14,15 +14,14 @@ from typing import Any
 
 from torch import nn
 
-from splitpoint.baselines.plain import train_plain
-from splitpoint.baselines.settings import Settings
-from splitpoint.bench._recipes import METHODS
+from splitpoint.baselines import METHODS
 from splitpoint.bench.suite import Fit, Judged, Trial, Work
 from splitpoint.metrics import Evidence, measured
+from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.prediction import Prediction
 from splitpoint.predictor import Predictor
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
-from splitpoint.surgery import Factory
+from splitpoint.tasks import Task
 
 POST_HOC, CALIBRATED = "post_hoc", "calibrated"
 """Groups of methods on base networks of all training rows, and of those that do not serve calibration."""
@@ -33,14 +32,14 @@ class Methods:
     """The methods of a suite: all in the table that can do its task, as `Suite.fit`.
 
     Attributes:
-        task: "regression" or "classification".
+        task: what is learned.
         network: from a trial to a function that builds the untrained base network.
         training: settings of the training of some work's networks.
         changes: settings of methods that differ from their defaults in some work, by id.
         without: ids of methods that are left out, and why.
     """
 
-    task: str
+    task: Task
     network: Callable[[Trial], Factory]
     training: Callable[[Work], dict[str, Any]]
     changes: Callable[[Work], Mapping[str, Mapping[str, Any]]]
@@ -48,14 +47,14 @@ class Methods:
 
     def names(self) -> list[str]:
         """Ids in the order of the table."""
-        return [name for name, recipe in METHODS.items() if self.task in recipe.tasks and name not in self.without]
+        return [name for name, recipe in METHODS.items() if self.task.name in recipe.tasks and name not in self.without]
 
     def groups(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Methods by what they are trained on together; one that trains its own networks is a group of its own."""
         found: dict[str, tuple[str, ...]] = {}
         for name in names:
             recipe = METHODS[name]
-            shared = CALIBRATED if self.task in recipe.held_out else POST_HOC
+            shared = CALIBRATED if self.task.name in recipe.held_out else POST_HOC
             group = name if recipe.start == "factory" else shared
             found[group] = (*found.get(group, ()), name)
         return found
@@ -64,12 +63,12 @@ class Methods:
         """Fit every method of one group, all trials as one stack."""
         first = METHODS[works[0].methods[0]]
         training, changes = self.training(works[0]), self.changes(works[0])
-        base = Base.of(works, trials, self.network(trials[0]), calibrated=self.task in first.held_out)
+        base = Base.of(works, trials, self.network(trials[0]), calibrated=self.task.name in first.held_out)
         if first.start == "model":
-            base = base.trained(training)
+            base = base.trained(self.task, training)
         for name in works[0].methods:
             own = dict(changes.get(name, {}))
-            method = METHODS[name](**(training | own if first.start == "factory" else own))
+            method = METHODS[name](**(training | own if first.start == "factory" else own))._of_task(self.task)
             predictors, seconds = base.fit(method)
             yield Fit(name, predictors, training | base.told | described(method, own), seconds)
 
@@ -111,10 +110,12 @@ class Base:
             list(chain.from_iterable(work.seeds for work in works)),
         )
 
-    def trained(self, settings: Mapping[str, Any]) -> Base:
+    def trained(self, task: Task, settings: Mapping[str, Any]) -> Base:
         """The same with networks that were trained as one stack."""
         began = time.process_time()
-        networks = train_plain(Settings(**settings), self.starts, self.data, self.seeds, progress=False)
+        networks = train_networks(
+            self.starts, self.data, self.seeds, NetworkTraining(**settings), decide=lambda *_: task, progress=False
+        )
         return replace(self, starts=networks, seconds=time.process_time() - began, known={})
 
     @property

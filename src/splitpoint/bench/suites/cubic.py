@@ -27,6 +27,7 @@ from splitpoint.datasets import cubic as rows
 from splitpoint.datasets.cubic import side_quantiles
 from splitpoint.metrics import Evidence, measured
 from splitpoint.predictor import Predictor
+from splitpoint.tasks import Regression
 
 HIDDEN = 64
 TRAIN_ROWS, TEST_ROWS = 2000, 1000
@@ -119,7 +120,7 @@ def cost(work: Work) -> float:
     return len(work.trials) * uci.effort(work)
 
 
-METHODS = Methods("regression", lambda _: network, settings, changes, uci.WITHOUT)
+METHODS = Methods(Regression(), lambda _: network, settings, changes, uci.WITHOUT)
 
 CUBIC = Suite(
     name="cubic",

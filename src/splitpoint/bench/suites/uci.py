@@ -17,7 +17,8 @@ from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Trial, Work
 from splitpoint.datasets import TABLES
 from splitpoint.metrics import Evidence, measured
-from splitpoint.surgery import Factory
+from splitpoint.networks import Factory
+from splitpoint.tasks import Regression
 
 HIDDEN = 50
 
@@ -121,7 +122,7 @@ WITHOUT = {
 }
 """Methods that experiments on tables leave out, and why."""
 
-METHODS = Methods("regression", network, settings, changes, WITHOUT)
+METHODS = Methods(Regression(), network, settings, changes, WITHOUT)
 
 UCI = Suite(
     name="uci",

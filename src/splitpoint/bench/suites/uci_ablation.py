@@ -21,8 +21,9 @@ from splitpoint.bench.protocols import CALIBRATION_SHARE, PROTOCOLS, Rows
 from splitpoint.bench.suite import Fit, Option, Request, Suite, Trial, Work
 from splitpoint.bench.suites import uci
 from splitpoint.datasets import TABLES
+from splitpoint.networks import build
 from splitpoint.regression import SplitPointRegressor
-from splitpoint.surgery import build
+from splitpoint.tasks import Regression
 
 DATASETS = ("concrete", "energy", "kin8nm", "naval", "power", "wine")
 """Sets of the published ablations."""
@@ -123,7 +124,7 @@ def _stagewise(work: Work, trials: Sequence[Trial]) -> Iterator[Fit]:
     """Heads on base networks; variants that differ in name or in how intervals are read share a fit."""
     training, bases = uci.settings(work), dict[float, Base]()
     if work.group == POST_HOC:
-        bases[1.0] = Base.of([work], trials, uci.network(trials[0])).trained(training)
+        bases[1.0] = Base.of([work], trials, uci.network(trials[0])).trained(Regression(), training)
     for variant in (VARIANTS[name] for name in work.methods):
         share, recipe = variant.share, variant.recipe(work)
         if share not in bases and work.group == POST_HOC:
@@ -131,7 +132,9 @@ def _stagewise(work: Work, trials: Sequence[Trial]) -> Iterator[Fit]:
             bases[share] = replace(bases[1.0], data=rows, known={})
         elif share not in bases:
             parts = [uci.trial(work, number, share) for number in work.trials]
-            bases[share] = Base.of([work], parts, uci.network(parts[0]), calibrated=True).trained(training)
+            bases[share] = Base.of([work], parts, uci.network(parts[0]), calibrated=True).trained(
+                Regression(), training
+            )
         predictors, seconds = bases[share].fit(recipe)
         told = {"share": share} if work.group == POST_HOC else bases[share].told
         yield Fit(variant.name, predictors, training | told | described(recipe, {}), seconds)
