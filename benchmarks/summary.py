@@ -268,7 +268,10 @@ def _image_table(section: Section, problem: Problem) -> Iterator[str]:
 BESIDE_SOFTMAX = {
     "ECE": [("network", SOFTMAX, "ece"), ("temperature", TEMPERATURE, "ece"), ("ours", OURS_CALIBRATED, "ece")],
     "AUROC errors": [("entropy", SOFTMAX, "auroc_error_entropy"), ("ours", OURS_CALIBRATED, "auroc_error")],
-    "AUROC adversarial": [("entropy", SOFTMAX, "auroc_adversarial_entropy"), ("ours", OURS_CALIBRATED, "auroc_adversarial")],
+    "AUROC adversarial": [
+        ("entropy", SOFTMAX, "auroc_adversarial_entropy"),
+        ("ours", OURS_CALIBRATED, "auroc_adversarial"),
+    ],
     "AUROC out of distribution": [
         ("entropy", SOFTMAX, "auroc_ood_entropy"),
         ("energy", ENERGY, "auroc_ood"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,7 +114,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
     for record in records:
         place, row = _place(record)
         grouped.setdefault(place, {}).setdefault((row, Problem.of(record)), []).append(record)
-    tables = (facts.SUITES, facts.PROTOCOLS, facts.NOISES, facts.METHODS, (), ())
+    tables: tuple[Iterable[str], ...] = (facts.SUITES, facts.PROTOCOLS, facts.NOISES, facts.METHODS, (), ())
     ranks = [facts.ordered((place[i] for place in grouped), table) for i, table in enumerate(tables)]
     order = sorted(grouped, key=lambda p: (bool(p.factor), *(ranks[i].index(part) for i, part in enumerate(p))))
     return [_section(place, grouped[place]) for place in order]
