@@ -19,21 +19,40 @@ from splitpoint.datasets.cubic import (
 )
 from splitpoint.errors import SettingsError
 
-LOG_NORMAL = stats.lognorm(s=1, scale=math.exp(1.5))
-CENTRES, WEIGHTS = np.array([0.0, 40.0, -10.0]), np.array([0.4, 0.3, 0.3])
-CDFS = {
-    "log_normal": lambda v: LOG_NORMAL.cdf(np.asarray(v) + LOG_NORMAL.mean()),
-    "trimodal": lambda v: sum(
-        w * stats.norm.cdf(np.asarray(v) + WEIGHTS @ CENTRES, c) for w, c in zip(WEIGHTS, CENTRES, strict=True)
+
+def mixed(weights, centres, deviations):
+    parts = list(zip(weights, centres, deviations, strict=True))
+    cdf = lambda v: sum(w * stats.norm.cdf(v, c, max(s, 1e-12)) for w, c, s in parts)  # noqa: E731
+    mean = sum(w * c for w, c, _ in parts)
+    return cdf, mean, sum(w * (s**2 + c**2) for w, c, s in parts) - mean**2
+
+
+def log_normally(mu, sigma, scale=1.0):
+    law = stats.lognorm(s=sigma, scale=scale * math.exp(mu))
+    return law.cdf, law.mean(), law.var()
+
+
+LAWS = {
+    "cubic log_normal": (NOISE_LAWS["log_normal"], *log_normally(1.5, 1)),
+    "cubic trimodal": (NOISE_LAWS["trimodal"], *mixed([0.4, 0.3, 0.3], [0, 40, -10], [1, 1, 1])),
+    "cubic gaussian": (NOISE_LAWS["gaussian"], stats.norm(0, 8).cdf, 0.0, 64.0),
+    "uci log_normal": (UCI_NOISE_LAWS["log_normal"], *log_normally(1, 0.5)),
+    "uci trimodal": (UCI_NOISE_LAWS["trimodal"], *mixed([0.3, 0.4, 0.3], [-1, 0, 3], [0.1] * 3)),
+    "uci authors_log_normal": (UCI_NOISE_LAWS["authors_log_normal"], *log_normally(1, 0.5, 0.1)),
+    "uci authors_trimodal": (
+        UCI_NOISE_LAWS["authors_trimodal"],
+        *mixed([0.3, 0.4, 0.3], [-0.2, 0, 0.6], [0.05, 0, 0.15]),
     ),
-    "gaussian": lambda v: stats.norm.cdf(v, scale=8),
+}
+"""Laws, and their distribution functions, means and variances from elsewhere."""
+
+CDFS = {
+    noise: lambda v, cdf=LAWS[f"cubic {noise}"][1], mean=LAWS[f"cubic {noise}"][2]: cdf(np.asarray(v) + mean)
+    for noise in ("log_normal", "trimodal", "gaussian")
 }
 """Distribution functions of the centred noise."""
-VARIANCES = {
-    "log_normal": LOG_NORMAL.var(),
-    "trimodal": 1 + WEIGHTS @ CENTRES**2 - (WEIGHTS @ CENTRES) ** 2,
-    "gaussian": 64.0,
-}
+
+every_law = pytest.mark.parametrize("name", LAWS)
 every_noise = pytest.mark.parametrize("noise", CDFS)
 
 
@@ -92,7 +111,7 @@ def test_noise_follows_the_law_it_names(noise):
 @every_noise
 def test_noise_has_mean_zero_so_that_the_cube_is_the_regression_function(noise):
     draws = noise_of(cubic(100_000, noise, generator=seeded(6)))
-    assert abs(draws.mean()) < 4 * math.sqrt(VARIANCES[noise] / len(draws))
+    assert abs(draws.mean()) < 4 * math.sqrt(LAWS[f"cubic {noise}"][3] / len(draws))
 
 
 @every_noise
@@ -153,33 +172,6 @@ def test_side_quantiles_of_an_impossible_level_are_refused(level):
 
 
 # Laws of noise
-
-
-def mixed(weights, centres, deviations):
-    parts = list(zip(weights, centres, deviations, strict=True))
-    cdf = lambda v: sum(w * stats.norm.cdf(v, c, max(s, 1e-12)) for w, c, s in parts)  # noqa: E731
-    mean = sum(w * c for w, c, _ in parts)
-    return cdf, mean, sum(w * (s**2 + c**2) for w, c, s in parts) - mean**2
-
-
-def log_normally(mu, sigma, scale=1.0):
-    law = stats.lognorm(s=sigma, scale=scale * math.exp(mu))
-    return law.cdf, law.mean(), law.var()
-
-
-LAWS = {
-    "cubic log_normal": (NOISE_LAWS["log_normal"], *log_normally(1.5, 1)),
-    "cubic trimodal": (NOISE_LAWS["trimodal"], *mixed([0.4, 0.3, 0.3], [0, 40, -10], [1, 1, 1])),
-    "cubic gaussian": (NOISE_LAWS["gaussian"], stats.norm(0, 8).cdf, 0.0, 64.0),
-    "uci log_normal": (UCI_NOISE_LAWS["log_normal"], *log_normally(1, 0.5)),
-    "uci trimodal": (UCI_NOISE_LAWS["trimodal"], *mixed([0.3, 0.4, 0.3], [-1, 0, 3], [0.1] * 3)),
-    "uci authors_log_normal": (UCI_NOISE_LAWS["authors_log_normal"], *log_normally(1, 0.5, 0.1)),
-    "uci authors_trimodal": (
-        UCI_NOISE_LAWS["authors_trimodal"],
-        *mixed([0.3, 0.4, 0.3], [-0.2, 0, 0.6], [0.05, 0, 0.15]),
-    ),
-}
-every_law = pytest.mark.parametrize("name", LAWS)
 
 
 def test_every_law_is_tested():

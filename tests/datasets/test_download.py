@@ -69,17 +69,18 @@ def small_table(monkeypatch, name, x, *targets):
     monkeypatch.setitem(SETS, name, replace(SETS[name], rows=len(x), features=x.shape[1], checksums=sums))
 
 
-def zipped(member, data):
+def zipped(**members):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(member, data)
+        for name, data in members.items():
+            archive.writestr(name, data)
     return stream.getvalue()
 
 
 def yacht(monkeypatch, web, rows):
     small_table(monkeypatch, "yacht", ROWS[:, :6], ROWS[:, 6])
     text = "\n".join(" ".join(map(str, row)) for row in rows)
-    offer(monkeypatch, web, "yacht", {"yacht+hydrodynamics.zip": zipped("yacht_hydrodynamics.data", text)})
+    offer(monkeypatch, web, "yacht", {"yacht+hydrodynamics.zip": zipped(**{"yacht_hydrodynamics.data": text})})
 
 
 def get(name, folder, **options):
@@ -137,7 +138,7 @@ def test_the_sheet_in_the_customary_order_is_preferred(monkeypatch, web, tmp_pat
             sheet.append(row)
     stream = io.BytesIO()
     book.save(stream)
-    offer(monkeypatch, web, "power", {"power.zip": zipped("CCPP/Folds5x2_pp.xlsx", stream.getvalue())})
+    offer(monkeypatch, web, "power", {"power.zip": zipped(**{"CCPP/Folds5x2_pp.xlsx": stream.getvalue()})})
     get("power", tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert not load("power").reordered
@@ -228,15 +229,7 @@ def test_an_archive_that_lacks_a_file_leaves_what_was_there(monkeypatch, web, tm
     assert everything(tmp_path / "data") == ["cifar-100-binary/old.bin"]
 
 
-def zipped_folder(**members):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize("pack", [tarred, zipped_folder])
+@pytest.mark.parametrize("pack", [tarred, zipped])
 def test_a_folder_keeps_its_folders_and_only_what_belongs_to_it(pack, monkeypatch, web, tmp_path):
     members = {
         "imagenet-o/n01/a b.JPEG": b"a",
