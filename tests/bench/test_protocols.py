@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget, protocol_of
-from splitpoint.datasets import TABLES, Tabular
+from splitpoint.datasets import TABLES, Tabular, uci
 from splitpoint.datasets.folders import find
 from splitpoint.errors import DataError, SettingsError
 
@@ -28,9 +28,9 @@ def synthetic(rows=1000, name="concrete"):
 
 def real(protocol, name):
     try:
-        find(TABLES[name].path)
+        find(uci.path_of(name))
     except DataError:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {TABLES[name].path}")
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {uci.path_of(name)}")
     return protocol.table(name)
 
 

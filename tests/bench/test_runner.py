@@ -21,7 +21,7 @@ import splitpoint as sp
 from splitpoint import cli
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.bench.runner import done_in, run_all
-from splitpoint.datasets import SETS
+from splitpoint.datasets import uci
 from splitpoint.datasets.folders import find
 from splitpoint.errors import DataError, SplitPointError
 
@@ -338,9 +338,9 @@ def command(*argv, **rest):
 @pytest.mark.slow
 def test_the_command_killed_ten_times_ends_with_the_records_of_an_undisturbed_run(tmp_path):
     try:
-        find(SETS["yacht"].path)
+        find(uci.path_of("yacht"))
     except DataError:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {SETS['yacht'].path}")
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {uci.path_of('yacht')}")
     methods = ("gaussian", "mc_dropout", "evidential_regression", "sqr_oc", "laplace", "splitpoint")
     grid = ("--datasets", "yacht", "--methods", *methods, "--trials", 2, "--epochs", 20, "--quiet")
     began = time.monotonic()
