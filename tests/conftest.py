@@ -6,11 +6,11 @@ import math
 import pytest
 from hypothesis import settings
 
+import properties  # noqa: F401  (the profiles)
 from image_results import image_records, image_sheets
 from splitpoint.bench.record import Journal, Record
 
-settings.register_profile("patient", deadline=None)  # a busy machine is no reason to fail
-settings.load_profile("patient")
+settings.load_profile("same")
 
 
 def trials_of(dataset, method, metrics, *, noise="clean", protocol="authors", suite="uci", variant="", errors=()):

@@ -72,7 +72,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def targets(node):
-    """Modules of the package that a statement imports, by name or through `importlib`, with the doors they lie behind."""
+    """Modules of the package that a statement imports, by name or through `importlib`, with the doors before them."""
     if isinstance(node, ast.Import):
         dotted = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
@@ -97,7 +97,7 @@ def imports(node):
     return targets(node).union(*map(imports, ast.iter_child_nodes(node)))
 
 
-IMPORTS = {name: imports(tree) for name, tree in TREES.items() if name}
+IMPORTS = {name: imports(tree) - {name} for name, tree in TREES.items() if name}
 
 
 def part(name):

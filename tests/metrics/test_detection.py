@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_curve
 
+from properties import examples
 from splitpoint import metrics
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 group = st.lists(st.integers(-8, 8), min_size=1, max_size=30)
 every_metric = pytest.mark.parametrize("name", ["auroc", "aupr", "fpr95"])
 

@@ -6,16 +6,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import mean_pinball_loss
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import SettingsError
 from splitpoint.prediction import RegressionPrediction
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 small = st.integers(-8, 8)
 INTERVALS = ["mpiw", "picp", "picp_down", "picp_up", "piece", "piece_authors", "piece_minus", "piece_plus", "winkler"]
 SCALING = {"mpiw", "winkler", "pinball"}

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import (
@@ -17,12 +17,13 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import ShapeError
 from splitpoint.metrics.order import average_ranks
 from splitpoint.prediction import RegressionPrediction
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 small = st.integers(-8, 8)
 REGRESSION = ["mae", "mpiw", "picp", "picp_down", "picp_up", "piece_minus", "piece_plus", "rmse", "winkler"]
 

@@ -6,16 +6,17 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.metrics.order import equal_parts, sorted_by
 from splitpoint.prediction import RegressionPrediction
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=6)
 
 
