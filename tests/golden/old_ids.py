@@ -16,8 +16,9 @@ class OldRecipe:
     tasks: tuple
     start: str
     held_out: tuple = ()
+    epistemic: str = "sds"
 
-    def __call__(self, *, task, **settings):
+    def __call__(self, *, task="regression", **settings):
         if not self.name.startswith("splitpoint"):
             return OLD[self.name](**settings)
         kind = SplitPointRegressor if task == "regression" else SplitPointClassifier
@@ -34,6 +35,7 @@ METHODS = {
         kind.about.tasks,
         "model" if kind.about.post_hoc else "factory",
         kind.about.tasks if "calibration" in kind.about.needs else (),
+        kind.about.epistemic,
     )
     for name, kind in OLD.items()
     if not name.startswith("splitpoint")
