@@ -81,6 +81,16 @@ def labelled(data: Data, batch_size: int) -> Iterator[Batch]:
         yield batch
 
 
+def first_batch(data: Data, rows: int) -> Batch:
+    """The first batch of some data, which must be readable again."""
+    if isinstance(data, Iterator):
+        raise DataError("Expected data that can be read again, but got an iterator; pass a DataLoader or a list.")
+    batch = next(labelled(data, rows), None)
+    if batch is None:
+        raise DataError("Expected data to fit on, but got none; pass at least two rows.")
+    return batch
+
+
 def unlabelled(data: Data, batch_size: int, inputs: int) -> Iterator[Batch]:
     """Batches for prediction, where a target may be missing and is dropped; the model takes `inputs` positions."""
     for item in _items(data, batch_size):

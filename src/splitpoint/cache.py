@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from splitpoint.errors import CacheError
 from splitpoint.files import write_text
+from splitpoint.tasks import ColumnName, Rows
 
 WINDOW_BYTES = 64 * 2**20
 SLICE_BYTES = 48 * 2**20
@@ -55,7 +56,7 @@ class DiskColumn:
         return torch.from_numpy(np.array(mapped))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Table:
     """Rows for training: columns of equal length.
 
@@ -66,47 +67,48 @@ class Table:
         dense: whether the rows are positions of maps or sequences.
     """
 
-    columns: dict[str, Column]
+    columns: Mapping[ColumnName, Column]
     rows: int
     window: int
     dense: bool = False
 
     @staticmethod
-    def in_memory(values: Mapping[str, Tensor]) -> Table:
+    def in_memory(values: Rows, dense: bool = False) -> Table:
         """A table of tensors; one window holds everything."""
         rows = len(next(iter(values.values())))
-        return Table({name: MemoryColumn(value) for name, value in values.items()}, rows, max(rows, 1))
+        return Table({name: MemoryColumn(value) for name, value in values.items()}, rows, max(rows, 1), dense)
 
-    def width(self, name: str) -> int:
+    def width(self, name: ColumnName) -> int:
         """Width of a column."""
         return self.columns[name].read(0, 1).shape[1]
 
-    def column(self, name: str) -> Tensor:
+    def column(self, name: ColumnName) -> Tensor:
         """A whole column."""
         return self.columns[name].read(0, self.rows)
 
-    def attach(self, name: str, values: Tensor) -> None:
-        """Add a column that is kept in memory."""
-        self.columns[name] = MemoryColumn(values)
+    def joined(self, more: Rows) -> Table:
+        """A table with further columns, which are kept in memory."""
+        added: dict[ColumnName, Column] = {name: MemoryColumn(values) for name, values in more.items()}
+        return replace(self, columns={**self.columns, **added})
 
-    def whole(self) -> dict[str, Tensor]:
+    def whole(self) -> Rows:
         """All rows at once."""
         return self._read(0, self.rows)
 
-    def slices(self, rows: int | None = None) -> Iterator[dict[str, Tensor]]:
+    def slices(self, rows: int | None = None) -> Iterator[Rows]:
         """All rows in order, `rows` or about 48 MiB at a time."""
         row_bytes = sum(value.numel() * value.element_size() for value in self._read(0, 1).values())
         rows = rows or max(256, SLICE_BYTES // max(row_bytes, 1))
         for start in range(0, self.rows, rows):
             yield self._read(start, start + rows)
 
-    def windows(self, generator: torch.Generator) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def windows(self, generator: torch.Generator) -> Iterator[tuple[int, Rows]]:
         """First row and rows of windows as large as may be held in memory, in random order of windows."""
         starts = torch.arange(0, self.rows, self.window)
         for start in starts[torch.randperm(len(starts), generator=generator)].tolist():
             yield start, self._read(start, start + self.window)
 
-    def _read(self, start: int, stop: int) -> dict[str, Tensor]:
+    def _read(self, start: int, stop: int) -> Rows:
         return {name: column.read(start, min(stop, self.rows)) for name, column in self.columns.items()}
 
 
@@ -187,7 +189,7 @@ class DiskTable:
             )
         return True
 
-    def append(self, columns: dict[str, Tensor], fingerprint: str) -> None:
+    def append(self, columns: Rows, fingerprint: str) -> None:
         """Write the rows of one batch, then its line in the journal."""
         for name, values in columns.items():
             with open(self.directory / f"{name}.bin", "ab") as file:
@@ -197,7 +199,7 @@ class DiskTable:
             file.write(json.dumps(entry) + "\n")
         self.journal.append(entry)
 
-    def finish(self) -> Table:
+    def finish(self, dense: bool = False) -> Table:
         """The table, once every batch has been seen."""
         if self.position < len(self.journal):
             raise CacheError(
@@ -207,12 +209,12 @@ class DiskTable:
         columns = self._columns()
         row_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns.values())
         window = max(1024, WINDOW_BYTES // max(row_bytes, 1))
-        return Table(dict(columns), sum(entry["rows"] for entry in self.journal), window)
+        return Table(columns, sum(entry["rows"] for entry in self.journal), window, dense)
 
-    def _columns(self) -> dict[str, DiskColumn]:
+    def _columns(self) -> dict[ColumnName, DiskColumn]:
         described = {} if self.meta is None else self.meta["columns"]
         return {
-            name: DiskColumn(self.directory / f"{name}.bin", int(width), str(dtype))
+            cast(ColumnName, name): DiskColumn(self.directory / f"{name}.bin", int(width), str(dtype))
             for name, (width, dtype) in described.items()
         }
 

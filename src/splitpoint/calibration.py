@@ -8,29 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.prediction import Reference, channel_order
 
 GRID = 1001
-
-
-def moments(table: Table) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (C,) of the features, in one pass; a constant feature has deviation 1."""
-    count, mean, scatter = 0, torch.zeros(()), torch.zeros(())
-    for window in table.slices():
-        features = window["features"].double()
-        rows = len(features)
-        if not rows:
-            continue
-        here = features.mean(0)
-        shift = here - mean
-        total = count + rows
-        scatter = scatter + (features - here).square().sum(0) + shift.square() * count * rows / total
-        mean, count = mean + shift * rows / total, total
-    spread = (scatter / max(count, 1)).sqrt()
-    constant = spread <= 1e-7 * (1 + mean.abs())
-    return mean.float(), torch.where(constant, 1.0, spread).float()
 
 
 def conformal_factor(ratio: Tensor, level: float, counted: str = "residuals on each side") -> Tensor:

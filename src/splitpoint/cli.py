@@ -225,7 +225,7 @@ def _of_pictures(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _methods(_: argparse.Namespace) -> str:
-    from splitpoint.baselines.catalogue import catalogue
+    from splitpoint.baselines import catalogue
 
     return catalogue()
 

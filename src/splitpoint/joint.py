@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled, output_tensor
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError
 from splitpoint.features import Tap, open_tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
+from splitpoint.networks import NetworkTraining
 from splitpoint.recording import Source, rows_of
-from splitpoint.training import Losses, Rows
+from splitpoint.tasks import Rows
+from splitpoint.training import Losses
 
 MOMENTUM = 0.05
 
@@ -26,21 +28,6 @@ BaseLoss = Callable[[Tensor, Tensor], Tensor]
 
 LayoutLoss = Callable[[Layout, Tensor, Tensor], Tensor]
 """The same, knowing how the output is shaped."""
-
-
-@dataclass(frozen=True)
-class BaseTraining:
-    """How the base network is trained: its loss, passes over the data, and learning rate of Adam."""
-
-    loss: LayoutLoss
-    epochs: int
-    learning_rate: float
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.learning_rate <= 0:
-            raise SettingsError(
-                f"Expected epochs >= 1 and learning_rate > 0, but got {self.epochs} and {self.learning_rate}."
-            )
 
 
 @dataclass(frozen=True)
@@ -60,22 +47,25 @@ class Companion:
     extras: dict[str, Tensor]
 
 
-def train_base(model: nn.Module, data: Data, settings: BaseTraining, source: Source, progress: bool) -> None:
+def train_base(
+    model: nn.Module, data: Data, loss: LayoutLoss, settings: NetworkTraining, source: Source, progress: bool
+) -> None:
     """Train the base network alone, in place."""
     _, layout, _ = _first_look(model, data, source)
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
 
     def step(batch: Batch) -> Tensor:
         output = output_tensor(model(*batch.args, **batch.kwargs), source.output_key)
-        return settings.loss(layout, output, _target(batch))
+        return loss(layout, output, _target(batch))
 
-    _loop(model, data, settings, optimiser, step, source.batch_size, "training base model", progress)
+    _loop(model, data, settings.epochs_for(1), optimiser, step, source.batch_size, "training base model", progress)
 
 
 def train_together(
     model: nn.Module,
     data: Data,
-    settings: BaseTraining,
+    loss: LayoutLoss,
+    settings: NetworkTraining,
     source: Source,
     companion_for: Callable[[Rows], Companion],
     progress: bool,
@@ -96,9 +86,9 @@ def train_together(
         stacked = {name: values.to(output.device)[None] for name, values in rows.items()}
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
-        return settings.loss(layout, output, _target(batch)) + own
+        return loss(layout, output, _target(batch)) + own
 
-    _loop(model, data, settings, optimiser, step, source.batch_size, "training jointly", progress)
+    _loop(model, data, settings.epochs_for(1), optimiser, step, source.batch_size, "training jointly", progress)
     return companion
 
 
@@ -111,7 +101,7 @@ def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layo
     moved = first.to(model)
     tap, output, features = open_tap(model, source.layer, moved, source.output_key)
     last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
-    layout = Layout.infer(features, last, output, source.squeezable)
+    layout = Layout.infer(features, last, output, source.task.squeezable)
     return tap, layout, rows_of(layout, features, output, moved, source, 0)
 
 
@@ -126,7 +116,7 @@ def follow_features(heads: Heads, rows: Rows) -> None:
 def _loop(
     model: nn.Module,
     data: Data,
-    settings: BaseTraining,
+    epochs: int,
     optimiser: torch.optim.Optimizer,
     step: Callable[[Batch], Tensor],
     rows_per_call: int,
@@ -134,8 +124,8 @@ def _loop(
     progress: bool,
 ) -> None:
     _check_repeatable(data)
-    with _train_mode(model), tqdm(total=settings.epochs, desc=label, leave=False, disable=not progress) as shown:
-        for _ in range(settings.epochs):
+    with _train_mode(model), tqdm(total=epochs, desc=label, leave=False, disable=not progress) as shown:
+        for _ in range(epochs):
             loss = torch.zeros(())
             for batch in labelled(data, rows_per_call):
                 optimiser.zero_grad()

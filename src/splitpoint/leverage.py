@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from splitpoint.cache import Table
-from splitpoint.calibration import moments
+from splitpoint.tasks import Rows
 
 WIDEST, PROJECTED = 2048, 512
 LEAST_RIDGE = 1e-6
@@ -16,7 +17,29 @@ LARGEST = 0.8
 REACH = 0.99
 
 
-def fit_leverage(table: Table) -> dict[str, Tensor]:
+class Leverage(NamedTuple):
+    """What `fit_leverage` finds.
+
+    Attributes:
+        inputs: what `Heads` computes the leverage of new rows with, without its leading axis: ``center``, ``spread``
+            (1, C), ``whiten`` (C, W), ``floor``, ``reach`` (99% of the training rows lie within it), ``log_mean``,
+            ``log_spread`` (1, 1).
+        own: (n, 1) leverage of the training rows.
+        left_out: (n, 1) the leverage that a training row would have had it been left out, ``lev / (1 - lev)``, as new
+            rows are.
+    """
+
+    inputs: dict[str, Tensor]
+    own: Tensor
+    left_out: Tensor
+
+    @property
+    def shrink(self) -> Tensor:
+        """(n, 1) residual of a training row over what it would be had the row been left out, ``1 - lev``."""
+        return 1 - self.own.clamp(max=LARGEST)
+
+
+def fit_leverage(table: Table, center: Tensor, spread: Tensor) -> Leverage:
     """Matrix and scales of ``lev(h) = 1/n + x' (X'X + n ridge I)^-1 x = floor + |x whiten|^2`` for standardised x.
 
     In a linear regression on these features the residual of a training row left out is ``r / (1 - lev)``, and the
@@ -26,18 +49,14 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     at random, which keeps it about right.
 
     Args:
-        table: columns ``features`` (C), ``output`` and ``residual``. Gets the columns ``leverage`` and ``left_out``:
-            the leverage a row would have had it been left out, ``lev / (1 - lev)``, as new rows are.
-
-    Returns:
-        The inputs of `Heads` without its leading axis: ``center``, ``spread`` (1, C), ``whiten`` (C, W), ``floor``,
-        ``reach`` (99% of the training rows lie within it), ``log_mean``, ``log_spread`` (1, 1).
+        table: columns ``features`` (C), ``output`` and ``residual``.
+        center: (C,) mean of the features.
+        spread: (C,) their deviation.
     """
-    center, spread = moments(table)
     project = projection(len(center))
     width, n = project.shape[1], table.rows
 
-    def standardised(part: dict[str, Tensor]) -> Tensor:
+    def standardised(part: Rows) -> Tensor:
         return ((part["features"] - center) / spread @ project).double()
 
     outputs = sum((part["output"].double().sum(0) for part in table.slices()), torch.zeros((), dtype=torch.float64))
@@ -56,11 +75,9 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
     leverage = torch.cat(squares) + 1 / n
     left_out = leverage / (1 - leverage.clamp(max=LARGEST))
-    table.attach("leverage", leverage)
-    table.attach("left_out", left_out)
     log = left_out.log()
     reach = left_out.flatten().sort().values[int(REACH * (n - 1))]
-    return {
+    inputs = {
         "center": center[None],
         "spread": spread[None],
         "whiten": whiten,
@@ -69,6 +86,7 @@ def fit_leverage(table: Table) -> dict[str, Tensor]:
         "log_mean": log.mean().reshape(1, 1),
         "log_spread": log.std(correction=0).clamp(min=1e-3).reshape(1, 1),
     }
+    return Leverage(inputs, leverage, left_out)
 
 
 def projection(width: int) -> Tensor:

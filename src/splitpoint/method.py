@@ -1,240 +1,303 @@
-"""What the split-point methods have in common: frozen settings that `fit`."""
+"""What a method is: frozen settings whose `fit` returns a predictor, from a model, a factory or recorded rows."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Data, placement
-from splitpoint.cache import Table
-from splitpoint.errors import SettingsError
+from splitpoint.batches import Data, first_batch, output_tensor
+from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.features import LayerSpec
-from splitpoint.joint import BaseLoss, BaseTraining, Companion, LayoutLoss, train_base, train_together
-from splitpoint.layout import Layout
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.hooks import frozen
+from splitpoint.networks import Factory, NetworkTraining, train_networks
+from splitpoint.predictor import PostHocPredictor, Predictor
 from splitpoint.recording import Recording, Source, record
-from splitpoint.training import Rows, Training
+from splitpoint.tasks import Task, TaskName
 
-R = TypeVar("R", bound=PostHocPredictor[Any])
+R = TypeVar("R", bound=Predictor[Any])
+P = TypeVar("P", bound=PostHocPredictor[Any])
+M = TypeVar("M", bound="Method[Any]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC, Generic[R]):
-    """Settings that all split-point methods share.
+    """Settings that all methods share.
 
     Attributes:
-        layer: where the features are read: None for the input of the last Linear or Conv that produces the output
-            (checked and reported), a name, a module, a list of them, or a callable on the model's own arguments.
         output_key: which entry of the model's output is the prediction, where it has several.
-        cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
         rows_per_call: rows that go through the model at a time when the data do not come in batches.
-        positions: most positions used of one map or sequence when the heads are trained.
-        width: most units of a hidden layer, which has as many as there are features (half as many for maps and
-            sequences, where every position pays for it), but at least 16.
-        epochs: passes over the recorded rows; None for 50, or what makes 1,000 to 3,000 steps.
-        learning_rate: of the heads' optimiser.
-        decay: whether the learning rate falls to zero along a cosine.
-        batch_size: rows of a step; None chooses by the number of rows.
-        weight_decay: of the heads' optimiser.
-        held_back: share of the rows kept aside to find the best epoch; 0 trains on all rows to the end.
-        patience: epochs without improvement before stopping; None makes all passes and keeps the best state.
     """
 
-    layer: LayerSpec = None
+    tasks: ClassVar[tuple[TaskName, ...]]
+    """What the method can do."""
+
     output_key: str | int | None = None
-    cache: str | os.PathLike[str] = "ram"
     rows_per_call: int = 256
-    positions: int = 256
-    width: int = 64
-    epochs: int | None = None
-    learning_rate: float = 1e-3
-    decay: bool = True
-    batch_size: int | None = None
-    weight_decay: float = 0.0
-    held_back: float = 0.1
-    patience: int | None = None
+
+    def __new__(cls: type[M], *_args: Any, **settings: Any) -> M:
+        """Refuse settings that the method does not have."""
+        known = [field.name for field in dataclasses.fields(cls) if field.init]
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            raise SettingsError(
+                f"Expected settings of {cls.__name__} among {', '.join(known)}, but got {', '.join(unknown)}."
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in ("rows_per_call", "positions", "width"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"Expected {name} >= 1, but got {getattr(self, name)}.")
-        self._training()
+        if self.rows_per_call < 1:
+            raise SettingsError(f"Expected rows_per_call >= 1, but got {self.rows_per_call}.")
 
-    def _training(self) -> Training:
-        return Training(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Training)})
+    @property
+    @abstractmethod
+    def _task(self) -> Task:
+        """How targets and outputs are read, once the task is decided."""
 
-    def _hidden(self, table: Table) -> int:
-        features = table.width("features")
-        return min(max(features // 2 if table.dense else features, 16), self.width)
+    def _decided(self: M, output: Tensor, target: Tensor) -> M:  # noqa: ARG002
+        """The same settings with the task decided by a first batch; most methods have one task only."""
+        return self
+
+    def _of_task(self: M, task: Task) -> M:  # noqa: ARG002
+        """The same settings with the given task; most methods have one task only."""
+        return self
+
+    def _check_calibration(self, given: bool) -> None:
+        """Refuse settings that need calibration data when none are given."""
 
     def fit(
-        self, model: nn.Module, data: Data, *, calibration: Data | None = None, seed: int = 0, progress: bool = True
+        self,
+        model_or_factory: nn.Module | Factory,
+        data: Data,
+        *,
+        calibration: Data | None = None,
+        seed: int = 0,
+        progress: bool = True,
     ) -> R:
-        """Fit on one pass of the frozen model over `data`, and one over `calibration` where given.
+        """Fit the method.
 
         Args:
-            model: the trained base model; left bit for bit as it was.
-            data: what it was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset or a
-                pair (X, y).
-            calibration: held-out data, for conformal intervals or calibrated probabilities.
+            model_or_factory: a trained model, or a function that builds an untrained one. A post-hoc method leaves a
+                model bit for bit as it was, and trains one first when it gets a function; a method that trains
+                networks of its own takes a model as a pattern, of which it trains fresh copies.
+            data: what the model was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset
+                or a pair (X, y).
+            calibration: data that the model was not trained on, for conformal intervals and calibrated probabilities.
             seed: of everything random.
             progress: whether to show progress bars.
         """
         held_out = None if calibration is None else [calibration]
-        return self.fit_many([model], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
-
-    def fit_stagewise(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        loss: BaseLoss | None = None,
-        base_epochs: int = 100,
-        base_learning_rate: float = 1e-3,
-        calibration: Data | None = None,
-        seed: int = 0,
-        progress: bool = True,
-    ) -> R:
-        """Train an untrained model first, in place, and fit the heads after.
-
-        Args:
-            model: the untrained base model.
-            data: to train both on; must allow one pass per epoch.
-            loss: of the base model, from its output and the target; squared error or log loss by default.
-            base_epochs: passes over the data.
-            base_learning_rate: of Adam.
-            calibration: as in `fit`.
-            seed: of the heads; the model brings its own initial weights, the data their own order.
-            progress: whether to show progress bars.
-        """
-        self._check_calibration(calibration is not None)
-        settings = BaseTraining(self._layout_loss(loss), base_epochs, base_learning_rate)
-        train_base(model, data, settings, self._source(), progress)
-        return self.fit(model, data, calibration=calibration, seed=seed, progress=progress)
-
-    def fit_jointly(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        loss: BaseLoss | None = None,
-        base_epochs: int = 100,
-        base_learning_rate: float = 1e-3,
-        calibration: Data | None = None,
-        seed: int = 0,
-        progress: bool = True,
-    ) -> R:
-        """Train an untrained model and its heads together, in place, on the sum of their losses.
-
-        Arguments as in `fit_stagewise`. The heads learn from residuals of training rows, since the base model moves
-        all the time; cross-fitting and leverage have no part in it.
-        """
-        self._check_calibration(calibration is not None)
-        settings = BaseTraining(self._layout_loss(loss), base_epochs, base_learning_rate)
-        device = placement(model)[0]
-        companion = train_together(
-            model, data, settings, self._source(), lambda rows: self._companion(rows, seed, device), progress
-        )
-        recording = self._record(model, data, "train", progress)
-        return self._after_joint(recording, companion, calibration, seed, progress)
-
-    @abstractmethod
-    def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
-        """Heads to train beside the model, of the shape that the rows of a first batch ask for."""
-
-    @abstractmethod
-    def _after_joint(
-        self, recording: Recording, companion: Companion, calibration: Data | None, _seed: int, progress: bool
-    ) -> R:
-        """The predictor, once model and heads have been trained together."""
-
-    def _layout_loss(self, loss: BaseLoss | None) -> LayoutLoss:
-        if loss is None:
-            return self._base_loss
-        chosen = loss
-        return lambda _layout, output, target: chosen(output, target)
-
-    @abstractmethod
-    def _base_loss(self, layout: Layout, output: Tensor, target: Tensor) -> Tensor:
-        """Loss of the base network, where the user names none."""
-
-    @abstractmethod
-    def _check_calibration(self, given: bool) -> None:
-        """Refuse settings that need calibration data when none are given."""
-
-    @abstractmethod
-    def _source(self) -> Source:
-        """How rows are read for this method."""
+        return self.fit_many([model_or_factory], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
 
     def fit_many(
         self,
-        models: Sequence[nn.Module],
+        models_or_factories: Sequence[nn.Module | Factory],
         data: Sequence[Data],
         *,
         calibration: Sequence[Data] | None = None,
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[R]:
-        """Fit several models of one shape at once, their heads trained as one stack.
+        """Fit on several data sets at once, as one stack where that is possible.
 
-        With equal numbers of rows each ends up as `fit` alone would leave it, at a fraction of the cost.
-
-        Args:
-            models: the trained base models.
-            data: training data of each.
-            calibration: held-out data of each.
-            seeds: one for each model; 0, 1, 2, ... by default.
-            progress: whether to show progress bars.
+        With equal numbers of rows each ends up as `fit` alone would leave it, at a fraction of the cost. Arguments as
+        in `fit`, in lists of one length; seeds are 0, 1, 2, ... by default.
         """
-        seeds = range(len(models)) if seeds is None else seeds
-        given = {"data sets": data, "seeds": seeds, "calibration sets": models if calibration is None else calibration}
-        for name, values in given.items():
-            if len(values) != len(models) or not models:
-                raise SettingsError(f"Expected as many {name} as models, but got {len(values)} for {len(models)}.")
+        seeds = range(len(data)) if seeds is None else seeds
+        held_out = data if calibration is None else calibration
+        counts = [len(models_or_factories), len(data), len(held_out), len(seeds)]
+        if len(set(counts)) > 1 or not data:
+            raise SettingsError(
+                "Expected as many models, data sets, calibration sets and seeds, but got "
+                f"{counts[0]}, {counts[1]}, {counts[2]} and {counts[3]}."
+            )
         self._check_calibration(calibration is not None)
         with torch.inference_mode(False), torch.enable_grad():
-            recordings = self._record_many(models, data, progress)
-            return self._fit_recorded(recordings, calibration, generators_for(seeds), progress)
+            return self._fit_many(models_or_factories, data, calibration, seeds, progress)
+
+    @abstractmethod
+    def _fit_many(
+        self,
+        models_or_factories: Sequence[nn.Module | Factory],
+        data: Sequence[Data],
+        calibration: Sequence[Data] | None,
+        seeds: Sequence[int],
+        progress: bool,
+    ) -> list[R]:
+        """Predictors, one for each data set."""
+
+    @abstractmethod
+    def fit_rows(
+        self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
+    ) -> R:
+        """Fit on rows that were recorded before, by `record` or from features on disk (`Recording.of`).
+
+        Args:
+            recording: training rows.
+            calibration: rows that the model was not trained on.
+            seed: of everything random.
+            progress: whether to show progress bars.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostHoc(Method[P]):
+    """A method that reads features and outputs of a trained model, in one pass over the data, and learns from them.
+
+    Attributes:
+        positions: most positions used of one map or sequence when something is fitted on rows.
+        training: how a network is trained when `fit` gets a function that builds one; None for the defaults of
+            `NetworkTraining`.
+    """
+
+    positions: int = 256
+    training: NetworkTraining | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.positions < 1:
+            raise SettingsError(f"Expected positions >= 1, but got {self.positions}.")
 
     @abstractmethod
     def _fit_recorded(
         self,
         recordings: Sequence[Recording],
-        calibration: Sequence[Data] | None,
-        generators: Sequence[torch.Generator],
+        calibration: Sequence[Recording] | None,
+        seeds: Sequence[int],
         progress: bool,
-    ) -> list[R]:
-        """Predictors from the recorded training rows of every model."""
+    ) -> list[P]:
+        """Predictors from the recorded rows of every model, with the task decided."""
+
+    def record(self, model: nn.Module, data: Data, *, progress: bool = True) -> Recording:
+        """Run the frozen model once over the data and keep the rows that `fit_rows` takes."""
+        return self._decided_for(model, data)._record(model, data, "train", progress)
+
+    def fit_rows(
+        self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
+    ) -> P:
+        """See `Method`. A recording without a model gives a predictor with `predict_rows` only."""
+        self._check_calibration(calibration is not None)
+        if recording.task.name not in self.tasks:
+            raise SettingsError(
+                f"Expected rows of {' or '.join(self.tasks)}, but got rows of {recording.task.name}; "
+                "use a method of that task."
+            )
+        held_out = None if calibration is None else [calibration]
+        if calibration is not None:
+            widths = [rows.table.width("features") for rows in (recording, calibration)]
+            if widths[0] != widths[1]:
+                raise ShapeError(
+                    f"Expected calibration rows with {widths[0]} features as the training rows have, but got "
+                    f"{widths[1]}; record both at the same layer."
+                )
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._of_task(recording.task)._fit_recorded([recording], held_out, [seed], progress)[0]
+
+    def _fit_many(
+        self,
+        models_or_factories: Sequence[nn.Module | Factory],
+        data: Sequence[Data],
+        calibration: Sequence[Data] | None,
+        seeds: Sequence[int],
+        progress: bool,
+    ) -> list[P]:
+        models = self._models(models_or_factories, data, seeds, progress)
+        method = self._decided_for(models[0], data[0])
+        numbers, many = range(len(models)), len(models) > 1
+        rows = [method._record(models[i], data[i], f"{i}/train" if many else "train", progress) for i in numbers]
+        held_out = None
+        if calibration is not None and method._reads_calibration:
+            parts = [f"{i}/calibration" if many else "calibration" for i in numbers]
+            held_out = [method._record_more(rows[i], calibration[i], parts[i], progress) for i in numbers]
+        predictors = method._fit_recorded(rows, held_out, seeds, progress)
+        for predictor, given in zip(predictors, models_or_factories, strict=True):
+            predictor.owns_base = not isinstance(given, nn.Module)
+        return predictors
+
+    @property
+    def _layer(self) -> LayerSpec:
+        """Where features are read; a setting of the methods that use them."""
+        return None
+
+    @property
+    def _cache(self) -> Path | None:
+        """Folder of recorded rows; a setting of the methods that can do with rows on disk."""
+        return None
+
+    @property
+    def _reads_calibration(self) -> bool:
+        """Whether the settings use calibration data that are given."""
+        return True
+
+    @property
+    def _spectral_bound(self) -> float | None:
+        """Largest spectral norm of the layers of networks that are trained from a factory."""
+        return None
+
+    def _models(
+        self, given: Sequence[nn.Module | Factory], data: Sequence[Data], seeds: Sequence[int], progress: bool
+    ) -> list[nn.Module]:
+        """The trained models that are given, or networks that are trained now."""
+        models = [model for model in given if isinstance(model, nn.Module)]
+        factories = [factory for factory in given if not isinstance(factory, nn.Module)]
+        if not all(map(callable, factories)):
+            raise SettingsError(
+                f"Expected the base model to be a torch.nn.Module, but got {type(factories[0]).__name__}."
+            )
+        if models and factories:
+            raise SettingsError(
+                "Expected either trained models or functions that build networks, but got both in one list; "
+                "fit them apart."
+            )
+        if models:
+            wanted = {"training": self.training, "spectral_norm": self._spectral_bound}
+            for name in (name for name, value in wanted.items() if value is not None):
+                raise SettingsError(
+                    f"Expected a function that builds the network with {name}=, but got a trained one; pass the "
+                    f"function, or leave {name}=None."
+                )
+            return models
+        return train_networks(
+            factories,
+            data,
+            seeds,
+            self.training or NetworkTraining(),
+            decide=lambda output, target: self._decided(output, target)._task,
+            output_key=self.output_key,
+            spectral_bound=self._spectral_bound,
+            progress=progress,
+        )
+
+    def _decided_for(self: M, model: nn.Module, data: Data) -> M:
+        """The same settings with the task decided by the first batch, where it is not."""
+        if len(self.tasks) == 1:
+            return self
+        batch = first_batch(data, self.rows_per_call).to(model)
+        assert batch.target is not None
+        with frozen(model):
+            return self._decided(output_tensor(model(*batch.args, **batch.kwargs), self.output_key), batch.target)
+
+    def _source(self) -> Source:
+        return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)
 
     def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
-        if not isinstance(model, nn.Module):
-            raise SettingsError(f"Expected the base model to be a torch.nn.Module, but got {type(model).__name__}.")
-        cache = None if self.cache == "ram" else Path(self.cache) / part
-        return record(model, data, self._source(), cache=cache, label=part.split("/")[-1], progress=progress)
+        return self._recorded(model, data, self._source(), part, progress)
 
-    @staticmethod
-    def _part(name: str, number: int, count: int) -> str:
-        """Folder of one of several models' rows in a cache."""
-        return f"{number}/{name}" if count > 1 else name
+    def _record_more(self, recording: Recording, data: Data, part: str, progress: bool) -> Recording:
+        """Rows of further data, read where those of the recording were."""
+        assert recording.tap is not None
+        source = replace(self._source(), layer=recording.tap.spec)
+        return self._recorded(recording.tap.model, data, source, part, progress)
 
-    def _record_many(self, models: Sequence[nn.Module], data: Sequence[Data], progress: bool) -> list[Recording]:
-        pairs = enumerate(zip(models, data, strict=True))
-        found = [self._record(m, d, self._part("train", i, len(models)), progress) for i, (m, d) in pairs]
-        shapes = {(r.table.width("features"), r.layout) for r in found}
-        if len(shapes) > 1:
-            raise SettingsError(
-                "Expected models with equal feature widths and outputs to fit as one stack, but got "
-                f"{sorted(width for width, _ in shapes)}; fit them one by one."
-            )
-        return found
+    def _recorded(self, model: nn.Module, data: Data, source: Source, part: str, progress: bool) -> Recording:
+        cache = None if self._cache is None else self._cache / part
+        return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress)
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,11 +15,16 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
 from splitpoint.calibration import reference
-from splitpoint.errors import DataError
+from splitpoint.errors import DataError, SettingsError, StorageError
 from splitpoint.features import Tap
+from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.layout import Layout
 from splitpoint.prediction import Prediction, Reference, concatenate
 from splitpoint.recording import bar
+from splitpoint.tasks import Answer, Task
+
+FILE_FORMAT, FILE_KEY = 2, "splitpoint"
+"""Format of saved files, and where in their metadata the description is."""
 
 P = TypeVar("P", bound=Prediction)
 Self = TypeVar("Self", bound="Predictor[Any]")
@@ -32,6 +39,11 @@ class Settings(Protocol):
         """Rows that go through the model at a time when the data do not come in batches."""
         ...
 
+    @property
+    def _task(self) -> Task:
+        """How outputs are read."""
+        ...
+
 
 class Predictor(nn.Module, ABC, Generic[P]):
     """A fitted method: call it with the model's own arguments to get a `Prediction`.
@@ -40,6 +52,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     Attributes:
         method: the settings it was fitted with.
+        task: how outputs are read.
         base: what runs on the inputs: the base model, which moves with it but is not changed, or networks of its own.
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
@@ -53,6 +66,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
     ) -> None:
         super().__init__()
         self.method, self.base, self.layout, self.inputs = method, base, layout, inputs
+        self.task = method._task
         self.register_buffer("quantiles", tensors.get("quantiles"))
         self.register_buffer("threshold", tensors.get("threshold"))
         self.training = False
@@ -60,10 +74,6 @@ class Predictor(nn.Module, ABC, Generic[P]):
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> P:
         """The prediction for these inputs."""
-
-    @abstractmethod
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
-        """Shape of a threshold that broadcasts against a score's rows: sizes above 1 have thresholds of their own."""
 
     def train(self: Self, mode: bool = True) -> Self:  # noqa: ARG002
         """Does nothing: a fitted predictor is always in eval mode, and the base model keeps its own."""
@@ -101,7 +111,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         Outputs with several channels get a threshold each, since their scores have units of their own.
         """
         scores = [prediction.epistemic for prediction in self._each(data, progress)]
-        found = reference(scores, self._channels(scores[0]), quantile)
+        found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
         return self
@@ -119,9 +129,29 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
-        from splitpoint.storage import save
+        path = Path(path)
+        if path.is_dir():
+            raise StorageError(f"Expected a file to save to, but {path} is a folder; name a file in it.")
+        if not path.parent.is_dir():
+            raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
+        metadata = {FILE_KEY: json.dumps(self.description(), default=float), "format": "pt"}
+        write_tensors(path, self.own_tensors(), metadata)
 
-        save(self, Path(path))
+    def description(self) -> dict[str, Any]:
+        """What a file holds beside the tensors: the method and its settings, and how outputs are shaped."""
+        method: Any = self.method
+        settings = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+        # a layer is found again by its name, and how a base network came about no longer matters
+        settings = {name: value for name, value in settings.items() if name not in ("layer", "training")}
+        if "cache" in settings:
+            settings["cache"] = str(settings["cache"])
+        return {
+            "format": FILE_FORMAT,
+            "kind": type(method).__name__,
+            "settings": settings,
+            "layout": dataclasses.asdict(self.layout),
+            "inputs": self.inputs,
+        }
 
     def __repr__(self) -> str:
         """Method, base model, and how much was fitted."""
@@ -137,35 +167,80 @@ class PostHocPredictor(Predictor[P]):
     """A predictor that reads features and output of a frozen base model in one forward pass.
 
     Attributes:
-        tap: where the features are read, and why there.
+        tap: where the features are read, and why there; None where it was fitted on rows without a model.
         owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
     """
 
     owns_base = False
 
-    def __init__(self, method: Settings, tap: Tap, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(method, tap.model, layout, inputs, tensors)
+    def __init__(
+        self, method: Settings, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(method, nn.Module() if tap is None else tap.model, layout, inputs, tensors)
         self.tap = tap
 
     @abstractmethod
+    def _answer(self, features: Tensor, output: Tensor) -> Answer:
+        """The answer from canonical features and the model's output tensor, in canonical form."""
+
     def _predict(self, features: Tensor, output: Tensor) -> P:
         """Prediction from canonical features and the model's output tensor."""
+        prediction: Any = self._answer(features, output).prediction(self.layout, output, self.reference)
+        return prediction  # type: ignore[no-any-return]
 
     @property
     def layer(self) -> str:
         """Where the features come from."""
-        return self.tap.label
+        return "rows" if self.tap is None else self.tap.label
 
     def forward(self, *args: Any, **kwargs: Any) -> P:
         """Run the base model once and return the prediction for these inputs."""
+        if self.tap is None:
+            raise SettingsError(
+                "Expected a predictor with a model, but this one was fitted on recorded rows alone; call "
+                "predict_rows(features, outputs), or give the recording its tap."
+            )
         with torch.no_grad():
             output, features = self.tap(*args, **kwargs)
             with torch.autocast(output.device.type, enabled=False):
                 return self._predict(self.layout.features(features), output)
 
+    def predict_rows(self, features: Tensor, outputs: Tensor) -> P:
+        """The prediction for rows that were recorded before, on the CPU.
+
+        Args:
+            features: (N, C) as the predictor reads them.
+            outputs: (N,) or (N, D) outputs of the model for the same rows.
+        """
+        if self.layout.dense:
+            raise SettingsError(
+                "Expected a model with one answer for each row to predict from rows, but it answers with maps or "
+                "sequences; call the predictor with the model's own inputs."
+            )
+        if not len(features) or len(features) != len(outputs):
+            raise DataError(
+                f"Expected features and outputs of as many rows, at least one, but got {len(features)} and "
+                f"{len(outputs)}."
+            )
+        device, rows = placement(self)[0], self.method.rows_per_call
+        pairs = zip(features.split(rows), outputs.split(rows), strict=True)
+        with torch.no_grad():
+            return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
+
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the base model's weights included where `fit` trained it."""
         return dict(self.state_dict()) if self.owns_base else super().own_tensors()
+
+    def description(self) -> dict[str, Any]:
+        """See `Predictor`; also where the features are read, and the fingerprint of the base model."""
+        tap = self.tap
+        if tap is None:
+            return super().description() | {"layer": {}, "base_model": ""}
+        function = None if tap.names else tap.label
+        return super().description() | {
+            "layer": {"names": tap.names, "reason": tap.reason, "function": function},
+            "base_model": model_fingerprint(tap.model),
+        }
 
     def heads_to(self: SelfPostHoc, device: torch.device) -> SelfPostHoc:
         """Move everything fitted to `device`; the base model stays where it is."""
@@ -177,4 +252,5 @@ class PostHocPredictor(Predictor[P]):
         return self
 
     def _described(self) -> list[str]:
-        return [*super()._described(), f"layer: {self.layer} ({self.tap.reason})"]
+        reason = "recorded before" if self.tap is None else self.tap.reason
+        return [*super()._described(), f"layer: {self.layer} ({reason})"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,21 +18,12 @@ from splitpoint.errors import DataError
 from splitpoint.features import LayerSpec, Tap, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.layout import Layout
+from splitpoint.tasks import Rows, Task
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Targets:
-    """What a method keeps of a batch, in canonical form.
-
-    Attributes:
-        columns: by name, (N, M) or (N, M, P).
-        valid: (N,) or (N, P), rows and positions that have a target.
-    """
-
-    columns: dict[str, Tensor]
-    valid: Tensor
+ROWS = Layout((False,), False, 1)
+"""Layout of features (N, C) and outputs (N, D) that are rows already."""
 
 
 @dataclass(frozen=True)
@@ -40,39 +31,68 @@ class Source:
     """How rows are read: the settings that `record` needs, the same for training and calibration data.
 
     Attributes:
+        task: how outputs and targets are read.
         layer: see `features.open_tap`.
         output_key: see `features.Tap`.
-        squeezable: least number of axes with which an output may lack a channel axis of size one.
-        targets: from (layout, output, target) to `Targets`.
-        kind: what the targets depend on beside the data, for the fingerprint of a cache.
         batch_size: rows per call of the model, for data that do not come in batches.
         positions: most positions kept of one row of a dense output, drawn at random (by the batch's number).
     """
 
+    task: Task
     layer: LayerSpec
     output_key: str | int | None
-    squeezable: int
-    targets: Callable[[Layout, Tensor, Tensor], Targets]
-    kind: str
     batch_size: int
     positions: int
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Recorded rows, with the tap and the layout they were read with.
+    """Recorded rows: features, outputs and targets of a model, and where they were read.
 
     Attributes:
-        tap: where the features came from.
-        layout: how outputs are shaped.
-        table: the rows, with a column ``features``.
+        task: how outputs and targets were read.
+        tap: where the features came from; None for rows without a model.
+        layout: how outputs of the model are shaped.
+        table: the rows.
         inputs: number of positional arguments of the model.
     """
 
-    tap: Tap
+    task: Task
+    tap: Tap | None
     layout: Layout
     table: Table
     inputs: int
+
+    @staticmethod
+    def of(
+        task: Task,
+        features: Tensor,
+        outputs: Tensor,
+        targets: Tensor,
+        *,
+        tap: Tap | None = None,
+        layout: Layout | None = None,
+    ) -> Recording:
+        """A recording made of rows that are there already, such as features on disk.
+
+        Args:
+            task: `Regression()` or `Classification()`.
+            features: (N, C).
+            outputs: (N,) or (N, D) outputs of the model for the same rows.
+            targets: (N,) or in the shape of the outputs.
+            tap: the model that they come from and where in it; a predictor without one predicts from rows only.
+            layout: how the model's outputs are shaped; plain vectors by default.
+        """
+        rows = _columns(ROWS, [features], outputs, targets, task).rows()
+        if not len(rows["features"]):
+            raise DataError("Expected at least two rows with a target, but got none; check the targets.")
+        places = 1 if tap is None else max(len(tap.names), 1)
+        return Recording(task, tap, layout or Layout((False,) * places, False, 1), Table.in_memory(rows), 1)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return torch.device("cpu") if self.tap is None else self.tap.device
 
 
 def bar(items: Iterable[T], label: str, progress: bool) -> tqdm[T]:
@@ -86,7 +106,7 @@ def record(
     """Run the model once over the data and keep the rows, in memory or in the directory `cache`."""
     disk = None if cache is None else DiskTable.open(cache, _identity(model, source))
     tap, layout, inputs = _remembered(model, source, disk)
-    parts: list[dict[str, Tensor]] = []
+    parts: list[Rows] = []
     for number, batch in enumerate(bar(labelled(data, source.batch_size), label, progress)):
         inputs = len(batch.args)
         fingerprint = "" if disk is None else digest(batch.tensors())
@@ -96,7 +116,7 @@ def record(
         if tap is None or layout is None:
             tap, output, features = open_tap(model, source.layer, on_device, source.output_key)
             last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
-            layout = Layout.infer(features, last, output, source.squeezable)
+            layout = Layout.infer(features, last, output, source.task.squeezable)
         else:
             output, features = tap(*on_device.args, **on_device.kwargs)
         rows = rows_of(layout, features, output, on_device, source, number)
@@ -112,14 +132,50 @@ def record(
         raise DataError(
             f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
         )
-    table = disk.finish() if disk else Table.in_memory({k: torch.cat([p[k] for p in parts]) for k in parts[0]})
-    table.dense = layout.dense
-    return Recording(tap, layout, table, inputs)
+    joined: Rows = {name: torch.cat([part[name] for part in parts]) for name in (parts or [{}])[0]}
+    table = disk.finish(layout.dense) if disk else Table.in_memory(joined, layout.dense)
+    return Recording(source.task, tap, layout, table, inputs)
 
 
-def rows_of(
-    layout: Layout, features: list[Tensor], output: Tensor, batch: Batch, source: Source, number: int
-) -> dict[str, Tensor]:
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a batch in canonical form, (N, M) or (N, M, P), and which rows and positions have a target."""
+
+    values: Rows
+    valid: Tensor
+
+    def rows(self) -> Rows:
+        """The rows that have a target."""
+        return {name: values[self.valid].cpu() for name, values in self.values.items()}
+
+    def drawn(self, positions: int, number: int) -> Rows:
+        """Rows at some positions of every map that have a target, drawn at random by the `number` of the batch."""
+        generator = torch.Generator().manual_seed(number)
+        draws = torch.rand(self.valid.shape, generator=generator, dtype=torch.float32).to(self.valid.device)
+        keys, chosen = (draws + 2 * ~self.valid).topk(min(positions, draws.shape[1]), largest=False)
+        kept = (keys < 2).flatten()
+
+        def pick(values: Tensor) -> Tensor:
+            index = chosen.unsqueeze(1).expand(-1, values.shape[1], -1)
+            return values.gather(2, index).movedim(1, 2).flatten(0, 1)[kept].cpu()
+
+        return {name: pick(values) for name, values in self.values.items()}
+
+
+def _columns(layout: Layout, features: list[Tensor], output: Tensor, target: Tensor, task: Task) -> Columns:
+    """Features and what the task keeps of outputs and targets; an error where a number is not finite."""
+    if not torch.isfinite(output).all():
+        raise DataError(
+            "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
+        )
+    targets = task.targets(layout, output, target)
+    canonical = layout.features(features)
+    if not torch.isfinite(canonical).all():
+        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+    return Columns({"features": canonical, **targets.columns}, targets.valid)
+
+
+def rows_of(layout: Layout, features: list[Tensor], output: Tensor, batch: Batch, source: Source, number: int) -> Rows:
     """Columns of the rows (and, where dense, of some positions) of one batch that have a target.
 
     Args:
@@ -130,30 +186,12 @@ def rows_of(
         source: settings.
         number: of the batch; positions of dense outputs are drawn by it.
     """
-    if not torch.isfinite(output).all():
-        raise DataError(
-            "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
-        )
     assert batch.target is not None
-    targets = source.targets(layout, output, batch.target)
-    columns = {"features": layout.features(features), **targets.columns}
-    if not torch.isfinite(columns["features"]).all():
-        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+    columns = _columns(layout, features, output, batch.target, source.task)
     if not layout.dense:
-        return {name: values[targets.valid].cpu() for name, values in columns.items()}
-    columns["features"] = layout.nearest(columns["features"], output)
-    generator = torch.Generator().manual_seed(number)
-    keys = (
-        torch.rand(targets.valid.shape, generator=generator, dtype=torch.float32).to(output.device) + 2 * ~targets.valid
-    )
-    keys, chosen = keys.topk(min(source.positions, keys.shape[1]), largest=False)
-    kept = (keys < 2).flatten()
-
-    def pick(values: Tensor) -> Tensor:
-        index = chosen.unsqueeze(1).expand(-1, values.shape[1], -1)
-        return values.gather(2, index).movedim(1, 2).flatten(0, 1)[kept].cpu()
-
-    return {name: pick(values) for name, values in columns.items()}
+        return columns.rows()
+    columns.values["features"] = layout.nearest(columns.values["features"], output)
+    return columns.drawn(source.positions, number)
 
 
 def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
@@ -162,11 +200,11 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
         "layer": layer_name(model, source.layer),
         "output_key": source.output_key,
         "positions": source.positions,
-        "targets": source.kind,
+        "targets": source.task.kind,
     }
 
 
-def _meta(tap: Tap, layout: Layout, inputs: int, rows: dict[str, Tensor]) -> dict[str, Any]:
+def _meta(tap: Tap, layout: Layout, inputs: int, rows: Rows) -> dict[str, Any]:
     columns = {name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()}
     return {
         "columns": columns,

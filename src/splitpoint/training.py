@@ -20,16 +20,16 @@ from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads
 from splitpoint.optimisers import Adam
+from splitpoint.tasks import Rows
 
 HELD_BACK_LIMIT = 20_000
 LOOKS = 25
 
-Rows = dict[str, Tensor]
 Losses = dict[str, Tensor]
 Loss = Callable[[Heads, Rows], Losses]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """Settings of the optimiser.
 

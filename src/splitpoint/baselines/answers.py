@@ -1,96 +1,14 @@
-"""What a baseline says about a batch, in canonical form, and how that becomes a `Prediction`.
-
-Canonical values are (N, D) or (N, D, P) for regression and (N, K) or (N, K, P) for classes, P positions; see `layout`.
-"""
+"""Canonical answers (see `tasks`) that several rivals give: normal laws, quantiles, mixtures, constant widths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from splitpoint.consistency import entropy
-from splitpoint.layout import Layout
-from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction
-
-Levels = tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class RegressionAnswer:
-    """Canonical fields of a `RegressionPrediction`; `lowers` and `uppers` carry the levels on a last axis."""
-
-    levels: Levels
-    mean: Tensor
-    lowers: Tensor
-    uppers: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
-    total: Tensor
-    scale: Tensor | None = None
-    freedom: Tensor | None = None
-
-    def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
-        """The same in the shape of the output `like`."""
-
-        def shaped(values: Tensor) -> Tensor:
-            return layout.restore(values, like)
-
-        def bounds(values: Tensor) -> Tensor:
-            return torch.stack([shaped(value) for value in values.unbind(-1)], -1)
-
-        return RegressionPrediction(
-            mean=shaped(self.mean),
-            levels=self.levels,
-            lowers=bounds(self.lowers),
-            uppers=bounds(self.uppers),
-            aleatoric=shaped(self.aleatoric),
-            epistemic=shaped(self.epistemic),
-            total=shaped(self.total),
-            reference=reference,
-            scale=None if self.scale is None else shaped(self.scale),
-            freedom=None if self.freedom is None else shaped(self.freedom),
-        )
-
-
-@dataclass(frozen=True)
-class ClassAnswer:
-    """Canonical fields of a `ClassificationPrediction`; scores (N,) or (N, P) have no class axis.
-
-    `logits` are those whose softmax `probs` are, where there are any: they tell apart what rounding makes 0 and 1.
-    """
-
-    probs: Tensor
-    base_probs: Tensor
-    epistemic: Tensor
-    total: Tensor
-    sets: Tensor | None = None
-    logits: Tensor | None = None
-
-    @property
-    def scaled(self) -> Tensor:
-        """Logits of the probabilities, their logarithms where there are no others."""
-        if self.logits is not None:
-            return self.logits
-        return self.probs.clamp(min=torch.finfo(self.probs.dtype).tiny).log()
-
-    def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
-        """The same in the shape of the output `like`."""
-        return ClassificationPrediction(
-            probs=layout.restore_classes(self.probs, like),
-            base_probs=layout.restore_classes(self.base_probs, like),
-            label=layout.restore_scores(self.probs.argmax(1), like),
-            aleatoric=layout.restore_scores(entropy(self.probs, 1), like),
-            epistemic=layout.restore_scores(self.epistemic, like),
-            total=layout.restore_scores(self.total, like),
-            reference=reference,
-            sets=None if self.sets is None else layout.restore_classes(self.sets, like),
-        )
-
-
-Answer = RegressionAnswer | ClassAnswer
+from splitpoint.tasks import ClassAnswer, Levels, RegressionAnswer
 
 
 def normal_answer(mean: Tensor, aleatoric: Tensor, epistemic: Tensor, levels: Levels) -> RegressionAnswer:
@@ -177,3 +95,20 @@ def mixture_of_normals(means: Sequence[Tensor] | Tensor, variances: Tensor, leve
     """Moments of a mixture of normals (M, N, D, ...): mean variance is aleatoric, variance of the means epistemic."""
     stacked = means if isinstance(means, Tensor) else torch.stack(list(means))
     return normal_answer(stacked.mean(0), variances.mean(0), stacked.var(0, correction=0), levels)
+
+
+def constant_answer(output: Tensor, quantiles: Tensor, levels: Levels, epistemic: Tensor) -> RegressionAnswer:
+    """Outputs (N, D, ...) with bounds at constant distances (D, 2, L)."""
+    wide = quantiles.reshape(len(quantiles), *[1] * (output.dim() - 2), 2, len(levels)).to(output)
+    lowers = output.unsqueeze(-1) + wide[..., 0, :].clamp(max=0)
+    uppers = output.unsqueeze(-1) + wide[..., 1, :].clamp(min=0)
+    width = uppers[..., -1] - lowers[..., -1]
+    return RegressionAnswer(
+        levels=levels,
+        mean=output,
+        lowers=lowers,
+        uppers=uppers,
+        aleatoric=width,
+        epistemic=epistemic,
+        total=width + epistemic,
+    )

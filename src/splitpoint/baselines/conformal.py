@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from splitpoint.baselines.answers import Answer, RegressionAnswer, softmax_answer
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, FeatureBaseline, Fitted
+from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
-from splitpoint.calibration import conformal_factor, moments
+from splitpoint.calibration import conformal_factor
 from splitpoint.errors import SettingsError
+from splitpoint.moments import feature_moments
 from splitpoint.recording import Recording
+from splitpoint.tasks import Answer, RegressionAnswer
 
 RIDGE = 1e-2
 
 
 def fit_sizes(table: Table) -> dict[str, Tensor]:
     """A ridge regression of log residual sizes on standardised features: ``log |r| ~ h w + b``, weights (C + 1, D)."""
-    center, spread = moments(table)
+    center, spread = feature_moments(table)
     features = torch.cat([(table.column("features") - center) / spread, torch.ones(table.rows, 1)], 1).double()
     sizes = table.column("residual").double().abs()
     weights = []
@@ -54,7 +55,7 @@ def cumulative_scores(probs: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conformal(PostHocBaseline):
+class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
     """Split conformal prediction with the ``ceil((n + 1) level)``-th smallest score of n calibration rows.
 
     Regression: ``f(x) -+ q`` from absolute residuals, or ``f(x) -+ q s(x)`` from residuals over a predicted size s,
@@ -64,15 +65,6 @@ class Conformal(PostHocBaseline):
     Attributes:
         residual: "absolute" or "normalised".
     """
-
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=True,
-        passes="1",
-        needs="trained model, calibration data",
-        epistemic="none",
-        reference="Vovk et al. 2005; Romano et al. 2020",
-    )
 
     residual: Literal["absolute", "normalised"] = "absolute"
 

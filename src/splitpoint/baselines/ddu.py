@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from splitpoint.baselines.answers import Answer, softmax_answer
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.plain import train_plain
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.settings import About
-from splitpoint.batches import Data
+from splitpoint.baselines.answers import softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, FeatureBaseline, Fitted
+from splitpoint.baselines.settings import ClassificationMethod
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError
+from splitpoint.networks.surgery import with_spectral_norm
 from splitpoint.recording import Recording
-from splitpoint.surgery import Factory, with_spectral_norm
+from splitpoint.tasks import Answer
 
 LARGEST = 2**29
 """Numbers in the covariances of all classes: 4 GB."""
@@ -86,22 +83,13 @@ def negative_log_density(rows: Tensor, mean: Tensor, inverse: Tensor, log_weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ddu(PostHocBaseline):
+class Ddu(FeatureBaseline, ClassificationMethod[BaselinePredictor]):
     """Feature density as epistemic score, ``-log p(h(x))``; entropy of the softmax as aleatoric score.
 
     Attributes:
         spectral_norm: largest spectral norm of the layers of a network that is trained from a factory, which keeps
             distances in feature space meaningful; None for no bound.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("classification",),
-        post_hoc=True,
-        passes="1",
-        needs="trained model",
-        epistemic="-log density of the features",
-        reference="Mukhoti et al. 2023",
-    )
 
     spectral_norm: float | None = None
 
@@ -110,16 +98,9 @@ class Ddu(PostHocBaseline):
         if self.spectral_norm is not None and not 0 < self.spectral_norm < float("inf"):
             raise SettingsError(f"Expected spectral_norm > 0 or None, but got {self.spectral_norm}.")
 
-    def _given(self, model: nn.Module) -> nn.Module:
-        if self.spectral_norm is not None:
-            raise SettingsError(
-                "Expected a function that builds the network with spectral_norm=, but got a trained one; pass the "
-                "function, or leave spectral_norm=None."
-            )
-        return model
-
-    def _trained(self, factory: Factory, data: Data, seed: int, progress: bool) -> nn.Module:
-        return train_plain(self, [factory], [data], [seed], spectral_bound=self.spectral_norm, progress=progress)[0]
+    @property
+    def _spectral_bound(self) -> float | None:
+        return self.spectral_norm
 
     def _rebuilt(self, network: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         if self.spectral_norm is None:

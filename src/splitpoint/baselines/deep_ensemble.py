@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from splitpoint.baselines.mixture import Mixture
-from splitpoint.baselines.settings import About
 from splitpoint.errors import SettingsError
 
 
@@ -21,15 +19,6 @@ class DeepEnsemble(Mixture):
     Attributes:
         members: number of networks M.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=False,
-        passes="M = 5",
-        needs="factory",
-        epistemic="variance of the means; mutual information",
-        reference="Lakshminarayanan et al. 2017",
-    )
 
     members: int = 5
 

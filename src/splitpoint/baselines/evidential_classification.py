@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.baselines.answers import Answer, ClassAnswer
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.settings import ClassificationMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.consistency import entropy
 from splitpoint.errors import SettingsError
+from splitpoint.tasks import Answer, ClassAnswer
 
 
 def dirichlet(logits: Tensor) -> Tensor:
@@ -38,7 +37,7 @@ def uniform_divergence(alpha: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidentialClassification(NetworkBaseline):
+class EvidentialClassification(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
     """Dirichlet outputs; loss ``squared risk + weight * anneal * KL`` of the evidence against wrong classes.
 
     Probabilities are the Dirichlet's mean ``alpha / S``; the epistemic score is the vacuity ``K / S``. `anneal` rises
@@ -48,15 +47,6 @@ class EvidentialClassification(NetworkBaseline):
         regulariser: weight of the divergence.
         annealing: share of the training in which it rises to its weight.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("classification",),
-        post_hoc=False,
-        passes="1",
-        needs="factory",
-        epistemic="K / S",
-        reference="Sensoy et al. 2018",
-    )
 
     regulariser: float = 1e-4
     annealing: float = 0.1

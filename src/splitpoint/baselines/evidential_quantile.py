@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
+from splitpoint.baselines.answers import central_quantiles, quantile_answer
 from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_nll
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.settings import RegressionMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.errors import SettingsError
 from splitpoint.losses import pinball_errors
+from splitpoint.tasks import Answer
 
 
 def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | float) -> Tensor:
@@ -33,7 +33,7 @@ def quantile_nll(prior: NormalInverseGamma, target: Tensor, quantile: Tensor | f
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidentialQuantile(NetworkBaseline):
+class EvidentialQuantile(NetworkBaseline, RegressionMethod[NetworkPredictor]):
     """One Normal-Inverse-Gamma prior for every quantile: both bounds of each level, and the median as the mean.
 
     The loss is the mean over quantiles of ``NLL + weight * pinball(y - gamma) (2 nu + alpha + 1 / beta)``; its last
@@ -44,15 +44,6 @@ class EvidentialQuantile(NetworkBaseline):
     Attributes:
         regulariser: weight of the evidence regulariser.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("regression",),
-        post_hoc=False,
-        passes="1",
-        needs="factory",
-        epistemic="beta / (nu (alpha - 1))",
-        reference="Huttel et al. 2023",
-    )
 
     regulariser: float = 0.5
 

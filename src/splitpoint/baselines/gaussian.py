@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.baselines.answers import Answer, normal_answer
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import normal_answer
+from splitpoint.baselines.settings import RegressionMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
+from splitpoint.tasks import Answer
 
 SMALLEST_VARIANCE = 1e-6
 
@@ -28,20 +29,12 @@ def mean_and_variance(raw: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(NetworkBaseline):
+class Gaussian(NetworkBaseline, RegressionMethod[NetworkPredictor]):
     """Mean and variance network with Gaussian likelihood; the interval is ``mu -+ z sigma``.
 
     It has no epistemic part: its epistemic score is 0 everywhere.
     """
 
-    about: ClassVar[About] = About(
-        tasks=("regression",),
-        post_hoc=False,
-        passes="1",
-        needs="factory",
-        epistemic="none",
-        reference="Nix & Weigend 1994",
-    )
     width: ClassVar[int] = 2
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002

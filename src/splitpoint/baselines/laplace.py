@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from splitpoint.baselines.answers import Answer, normal_answer, softmax_answer
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import normal_answer, softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, PostHocBaseline
+from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
 from splitpoint.consistency import entropy
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
+from splitpoint.tasks import Answer
 
 LARGEST_FULL = 8192
 DRAWS = 16
@@ -51,7 +51,7 @@ def mutual_information(logits: Tensor, variance: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace(PostHocBaseline):
+class Laplace(PostHocBaseline, EitherMethod[BaselinePredictor]):
     """Gaussian posterior ``N(theta, (GGN + delta I)^-1)`` of the last linear layer's weights and biases.
 
     Regression: every output has its own noise variance and prior precision; ``aleatoric = sigma^2``, ``epistemic``
@@ -66,15 +66,6 @@ class Laplace(PostHocBaseline):
         score: epistemic score of a classifier: "information" is `mutual_information`, as ensembles have it; "variance"
             the sum of the logit variances, which grows with the features, whether the label is in doubt or not.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=True,
-        passes="1",
-        needs="trained model with a last Linear",
-        epistemic="variance of the output, or mutual information",
-        reference="Daxberger et al. 2021",
-    )
 
     hessian: Literal["kron", "full"] = "kron"
     prior_precision: float | None = None
@@ -212,12 +203,13 @@ class LinearEvidence:
 
 
 def _last_linear(rows: Recording) -> nn.Linear:
-    names = rows.tap.names
-    layer = find_module(rows.tap.model, names[0]) if names and names[0].endswith(INPUT) else None
-    if len(names) != 1 or not isinstance(layer, nn.Linear):
+    tap = rows.tap
+    single = tap is not None and len(tap.names) == 1 and tap.names[0].endswith(INPUT)
+    layer = find_module(tap.model, tap.names[0]) if tap is not None and single else None
+    if not isinstance(layer, nn.Linear):
+        source = "rows without a model" if tap is None else tap.label
         raise SettingsError(
-            f"Expected a model that ends in a Linear layer, but features come from {rows.tap.label}; "
-            "leave layer=None, and use another method for this model if it ends otherwise."
+            f"Expected a model that ends in a Linear layer, but features come from {source}; use another method."
         )
     return layer
 

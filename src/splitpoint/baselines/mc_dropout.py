@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
-from splitpoint.baselines.blueprint import Blueprint
 from splitpoint.baselines.mixture import Mixture
-from splitpoint.baselines.settings import About
 from splitpoint.baselines.trained import NetworkPredictor, Runs
 from splitpoint.batches import output_tensor
 from splitpoint.errors import SettingsError
-from splitpoint.surgery import sampling, with_dropout
+from splitpoint.networks import Architecture
+from splitpoint.networks.surgery import sampling, with_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +30,6 @@ class McDropout(Mixture):
         mask_seed: of the masks.
     """
 
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=False,
-        passes="T = 5",
-        needs="factory",
-        epistemic="variance of the means; mutual information",
-        reference="Gal & Ghahramani 2016",
-    )
-
     dropout: float = 0.2
     passes: int = 5
     mask_seed: int = 0
@@ -51,8 +41,8 @@ class McDropout(Mixture):
         if self.passes < 2:
             raise SettingsError(f"Expected passes >= 2, but got {self.passes}.")
 
-    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
-        return with_dropout(super()._changed(network, blueprint), blueprint.layers[1:], self.dropout)
+    def _changed(self, network: nn.Module, architecture: Architecture) -> nn.Module:
+        return with_dropout(super()._changed(network, architecture), architecture.layers[1:], self.dropout)
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
         (network,) = predictor.networks

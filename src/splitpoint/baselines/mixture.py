@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.baselines.answers import Answer, mixture_answer, mixture_of_normals
+from splitpoint.baselines.answers import mixture_answer, mixture_of_normals
 from splitpoint.baselines.gaussian import gaussian_nll, mean_and_variance
+from splitpoint.baselines.settings import EitherMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
+from splitpoint.tasks import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixture(NetworkBaseline):
+class Mixture(NetworkBaseline, EitherMethod[NetworkPredictor]):
     """Networks that predict mean and variance, or class probabilities, and whose runs are members of a mixture.
 
     Regression: the mean variance is aleatoric, the variance of the means epistemic. Classification: mean

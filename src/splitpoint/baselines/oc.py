@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from splitpoint.baselines.answers import Answer, softmax_answer
-from splitpoint.baselines.certificates import certificate_score, check_certificates, fit_certificates
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.residuals import constant_answer, residual_quantiles
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import constant_answer, softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, FeatureBaseline, Fitted
+from splitpoint.baselines.settings import EitherMethod
+from splitpoint.cache import Table
+from splitpoint.calibration import quantiles
+from splitpoint.errors import SettingsError
+from splitpoint.moments import feature_moments
 from splitpoint.recording import Recording
+from splitpoint.tasks import Answer, Levels
+
+
+def check_certificates(count: int, penalty: float) -> None:
+    """Refuse a number of certificates or a weight of their orthonormality that makes no sense."""
+    if count < 1 or not 0 < penalty < float("inf"):
+        raise SettingsError(f"Expected certificates >= 1 and penalty > 0, but got {count} and {penalty}.")
+
+
+def fit_certificates(table: Table, count: int, penalty: float) -> dict[str, Tensor]:
+    """Certificates ``C`` (C, k) that minimise ``E |C^T h|^2 + penalty |C^T C - I|^2`` over standardised features h.
+
+    In the basis of the principal axes of h, with variances s, the loss falls apart into ``s g + penalty (g - 1)^2``
+    for the squared gain g of every certificate, so that certificates are the axes of the k smallest variances with
+    ``g = max(0, 1 - s / (2 penalty))``. This is the limit that training by gradient descent approaches. There are no
+    more certificates than features: others would add nothing to the score.
+
+    Args:
+        table: rows with a column "features".
+        count: most certificates k.
+        penalty: weight of the orthonormality.
+    """
+    center, spread = feature_moments(table)
+    scatter = torch.zeros(len(center), len(center), dtype=torch.float64)
+    for part in table.slices():
+        rows = ((part["features"] - center) / spread).double()
+        scatter += rows.T @ rows
+    variance, axes = torch.linalg.eigh(scatter / table.rows)
+    gain = (1 - variance[:count] / (2 * penalty)).clamp(min=0).sqrt()
+    return {"center": center, "spread": spread, "certificates": (axes[:, :count] * gain).float()}
+
+
+def certificate_score(rows: Tensor, center: Tensor, spread: Tensor, certificates: Tensor) -> Tensor:
+    """``|C^T h|^2 / k`` of feature rows (R, C) -> (R, 1)."""
+    return (((rows - center) / spread) @ certificates).square().mean(1, keepdim=True)
+
+
+def residual_quantiles(table: Table, levels: Levels) -> Tensor:
+    """Lower and upper residual quantiles (D, 2, L) at the central levels, NaN residuals left out."""
+    residual = table.column("residual").double()
+    tails = torch.tensor([[(1 - level) / 2 for level in levels], [(1 + level) / 2 for level in levels]]).double()
+    found = [
+        quantiles(own[~own.isnan()].sort().values[None], tails.double().flatten()).reshape(tails.shape)
+        for own in residual.T
+    ]
+    return torch.stack(found).float()
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrthonormalCertificates(PostHocBaseline):
+class OrthonormalCertificates(FeatureBaseline, EitherMethod[BaselinePredictor]):
     """Epistemic score ``|C^T h(x)|^2 / k`` of certificates that vanish on the training features.
 
     Probabilities are the model's own. Regression intervals are the model's output plus residual quantiles, of the
@@ -27,15 +74,6 @@ class OrthonormalCertificates(PostHocBaseline):
         certificates: most certificates k; there are no more than features.
         penalty: weight of the orthonormality.
     """
-
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=True,
-        passes="1",
-        needs="trained model",
-        epistemic="size of the certificates",
-        reference="Tagasovska & Lopez-Paz 2019",
-    )
 
     certificates: int = 100
     penalty: float = 1.0

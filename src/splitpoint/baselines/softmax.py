@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from splitpoint.baselines.answers import Answer, softmax_answer
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.settings import About
-from splitpoint.recording import Recording
+from splitpoint.baselines.answers import softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, PostHocBaseline
+from splitpoint.baselines.settings import ClassificationMethod
+from splitpoint.tasks import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(PostHocBaseline):
+class Softmax(PostHocBaseline, ClassificationMethod[BaselinePredictor]):
     """The model's own softmax: ``1 - max_k p_k`` as epistemic score, entropy as aleatoric and total score."""
-
-    about: ClassVar[About] = About(
-        tasks=("classification",),
-        post_hoc=True,
-        passes="1",
-        needs="trained model",
-        epistemic="1 - max p",
-        reference="Hendrycks & Gimpel 2017",
-    )
-
-    def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}
 
     def _answer(self, fitted: Fitted, at_output: AtOutput, output: Tensor) -> Answer:  # noqa: ARG002
         return softmax_answer(output)

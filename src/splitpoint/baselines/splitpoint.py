@@ -1,78 +1,112 @@
-"""Split-point uncertainty behind the interface of the baselines, so that one word changes the method."""
+"""Split-point uncertainty as an entry of the table of methods: one id for both tasks, decided by the data."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from splitpoint.baselines.method import Baseline, first_batch
-from splitpoint.baselines.plain import train_plain
-from splitpoint.baselines.settings import About
-from splitpoint.batches import Data, output_tensor
+from splitpoint.batches import Data, first_batch
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
-from splitpoint.hooks import frozen
-from splitpoint.method import Method
-from splitpoint.predictor import Predictor
+from splitpoint.hooks import INPUT
+from splitpoint.method import PostHoc
+from splitpoint.networks import Factory
+from splitpoint.networks.surgery import weight_layers
+from splitpoint.predictor import PostHocPredictor
+from splitpoint.recording import Recording
 from splitpoint.regression import SplitPointRegressor
-from splitpoint.surgery import Factory
+from splitpoint.tasks import TASKS, Classification, Regression, Task, TaskName, decided_task
+
+S = TypeVar("S", bound="SplitPoint")
+Heads = SplitPointRegressor | SplitPointClassifier
+HEADS: dict[TaskName, Any] = {"regression": SplitPointRegressor, "classification": SplitPointClassifier}
+MOST_LAYERS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitPoint(Baseline):
-    """Split-point heads on a trained model: `SplitPointRegressor` or `SplitPointClassifier`, as the task asks.
+@dataclass(frozen=True, init=False)
+class SplitPoint(PostHoc[PostHocPredictor[Any]]):
+    """`SplitPointRegressor` or `SplitPointClassifier`, as the data ask, in one of the recipes of the table.
+
+    It takes every setting that either of them has; one that the task at hand does not have is refused by `fit`.
 
     Attributes:
-        recipe: "default", the best recipe that we measured, or "paper".
+        task: "regression", "classification", or "auto": classification where targets are integers.
+        paper: the paper's recipe in place of ours.
+        held_out: whether calibration data are used; the plain recipes leave them aside.
+        layers: whether features of several layers are read, spread over the network, where no `layer` is given.
+        settings: of the heads, by name.
     """
 
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=True,
-        passes="1",
-        needs="trained model",
-        epistemic="self-consistency discrepancy (SDS)",
-        reference="Zhao & Chen 2025",
-    )
+    tasks: ClassVar[tuple[TaskName, ...]] = TASKS
 
-    recipe: Literal["default", "paper"] = "default"
+    task: TaskName | Literal["auto"] = "auto"
+    paper: bool = False
+    held_out: bool = False
+    layers: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.recipe not in ("default", "paper"):
-            raise SettingsError(f"Expected recipe to be 'default' or 'paper', but got {self.recipe!r}.")
-        if self.temperature is not None:
-            raise SettingsError(
-                "Expected temperature=None for split-point methods, which calibrate in their own way, but got "
-                f"{self.temperature!r}; use splitpoint_calibrated."
-            )
+    def __new__(cls: type[S], **settings: Any) -> S:
+        """Refuse settings that neither task has."""
+        own = {"task", "paper", "held_out", "layers"}
+        names = [field.name for heads in HEADS.values() for field in dataclasses.fields(heads)]
+        unknown = [name for name in settings if name not in {*own, *names}]
+        if unknown:
+            known = ", ".join(dict.fromkeys(["task", *names]))
+            raise SettingsError(f"Expected settings among {known}, but got {', '.join(unknown)}.")
+        return object.__new__(cls)
 
-    def _interval(self, calibrated: bool) -> str:  # noqa: ARG002
-        """How intervals are calibrated."""
-        return "split"
+    def __init__(
+        self,
+        *,
+        task: TaskName | Literal["auto"] = "auto",
+        paper: bool = False,
+        held_out: bool = False,
+        layers: bool = False,
+        **settings: Any,
+    ) -> None:
+        if task not in (*TASKS, "auto"):
+            raise SettingsError(f"Expected task to be one of {TASKS}, but got {task!r}.")
+        shared = {field.name: field.default for field in dataclasses.fields(PostHoc)}
+        values = {name: settings.get(name, default) for name, default in shared.items()}
+        values |= {"task": task, "paper": paper, "held_out": held_out, "layers": layers}
+        for name, value in (values | {"settings": tuple(settings.items())}).items():
+            object.__setattr__(self, name, value)
+        for name in TASKS if task == "auto" else (task,):
+            if set(settings) <= {field.name for field in dataclasses.fields(HEADS[name])}:
+                self._heads(name)
 
-    def _held_out(self, calibration: Sequence[Data] | None) -> Sequence[Data] | None:  # noqa: ARG002
-        """Calibration data for the heads."""
-        return None
+    def _heads(self, task: TaskName) -> Heads:
+        """The method of a task with these settings."""
+        settings = {name: value for name, value in self.settings if name != "training"}
+        if self.held_out and task == "regression":
+            settings = {"interval": "consistent" if self.paper else "conformal"} | settings
+        heads: Heads = (HEADS[task].paper if self.paper else HEADS[task])(**settings)
+        return heads
 
-    def _heads(self, calibrated: bool) -> Method[Any]:
-        places: dict[str, Any] = {
-            "layer": self.layer,
-            "output_key": self.output_key,
-            "rows_per_call": self.rows_per_call,
-            "positions": self.positions,
-        }
+    @property
+    def _task(self) -> Task:
+        given = dict(self.settings)
         if self.task == "classification":
-            settings: dict[str, Any] = places | {"output": self.output, "ignore_index": self.ignore_index}
-            return (
-                SplitPointClassifier.paper(**settings) if self.recipe == "paper" else SplitPointClassifier(**settings)
-            )
-        settings = places | {"interval": self._interval(calibrated)}
-        make = SplitPointRegressor.paper if self.recipe == "paper" else SplitPointRegressor
-        return make(self.confidence_level, **settings)
+            return Classification(given.get("output", "logits"), given.get("ignore_index", -100))
+        return Regression()
+
+    def _decided(self, output: Tensor, target: Tensor) -> Any:
+        return self._heads(decided_task(output, target) if self.task == "auto" else self.task)
+
+    def _of_task(self, task: Task) -> Any:
+        if self.task not in (task.name, "auto"):
+            raise SettingsError(f"Expected rows of {self.task}, but got rows of {task.name}; leave task='auto'.")
+        return self._heads(task.name)
+
+    def _decided_for(self, model: nn.Module, data: Data) -> Any:
+        heads: Any = super()._decided_for(model, data)
+        if not self.layers or heads.layer is not None:
+            return heads
+        return dataclasses.replace(heads, layer=several_layers(model, data, self.rows_per_call))
 
     def _fit_many(
         self,
@@ -81,55 +115,54 @@ class SplitPoint(Baseline):
         calibration: Sequence[Data] | None,
         seeds: Sequence[int],
         progress: bool,
-    ) -> list[Predictor[Any]]:
-        given = [model for model in models_or_factories if isinstance(model, nn.Module)]
-        untrained = not given
-        if len(given) < len(models_or_factories):
-            factories = [own for own in models_or_factories if not isinstance(own, nn.Module)]
-            if given:
-                raise SettingsError(
-                    "Expected either trained models or functions that build networks, but got both in one list; "
-                    "fit them apart."
-                )
-            given = train_plain(self, factories, data, seeds, progress=progress)
-        held_out = self._held_out(calibration)
-        batch = first_batch(data[0], self.rows_per_call).to(given[0])
-        assert batch.target is not None
-        with frozen(given[0]):
-            output = output_tensor(given[0](*batch.args, **batch.kwargs), self.output_key)
-        heads = self._resolved(output, batch.target)._heads(held_out is not None)
-        predictors = heads.fit_many(given, data, calibration=held_out, seeds=seeds, progress=progress)
-        for predictor in predictors:
-            predictor.owns_base = untrained
-        return list(predictors)
+    ) -> list[PostHocPredictor[Any]]:
+        models = self._models(models_or_factories, data, seeds, progress)
+        heads = self._decided_for(models[0], data[0])
+        held_out = calibration if self._wants(heads, calibration is not None) else None
+        found = heads.fit_many(models, data, calibration=held_out, seeds=seeds, progress=progress)
+        for predictor, given in zip(found, models_or_factories, strict=True):
+            predictor.owns_base = not isinstance(given, nn.Module)
+        return list(found)
 
+    def fit_rows(
+        self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
+    ) -> PostHocPredictor[Any]:
+        """See `Method`."""
+        heads = self._of_task(recording.task)
+        held_out = calibration if self._wants(heads, calibration is not None) else None
+        found: PostHocPredictor[Any] = heads.fit_rows(recording, calibration=held_out, seed=seed, progress=progress)
+        return found
 
-@dataclass(frozen=True, kw_only=True)
-class SplitPointCalibrated(SplitPoint):
-    """Calibrated split-point heads: consistency factors or conformal intervals, corrected class probabilities.
-
-    Regression intervals are widened by the consistency factors (E30), or, with the default recipe and calibration
-    data, made conformal. Classification needs calibration data.
-    """
-
-    about: ClassVar[About] = About(
-        tasks=("regression", "classification"),
-        post_hoc=True,
-        passes="1",
-        needs="trained model, calibration data (classification)",
-        epistemic="self-consistency discrepancy (SDS)",
-        reference="Zhao & Chen 2025",
-    )
-
-    def _interval(self, calibrated: bool) -> str:
-        return "conformal" if calibrated and self.recipe == "default" else "consistent"
-
-    def _held_out(self, calibration: Sequence[Data] | None) -> Sequence[Data] | None:
-        return calibration
-
-    def _heads(self, calibrated: bool) -> Method[Any]:
-        if self.task == "classification" and not calibrated:
+    def _wants(self, heads: Heads, given: bool) -> bool:
+        """Whether calibration data are used; an error where they are needed and missing."""
+        needed = isinstance(heads, SplitPointClassifier) or heads.interval == "conformal"
+        if self.held_out and needed and not given:
             raise SettingsError(
-                "Expected calibration data for calibrated probabilities, but got none; pass calibration= to fit."
+                "Expected calibration data for calibrated intervals and probabilities, but got none; "
+                "pass calibration= to fit."
             )
-        return super()._heads(calibrated)
+        return self.held_out and needed
+
+    def _fit_recorded(
+        self,
+        recordings: Sequence[Recording],
+        calibration: Sequence[Recording] | None,
+        seeds: Sequence[int],
+        progress: bool,
+    ) -> list[PostHocPredictor[Any]]:
+        heads = self._of_task(recordings[0].task)
+        return list(heads._fit_recorded(recordings, calibration, seeds, progress))
+
+
+def several_layers(model: nn.Module, data: Data, rows: int) -> list[str]:
+    """Inputs of at most four linear and convolution layers, evenly spread in the order in which they run, the last too.
+
+    Where there are more than two layers, the input of the first, which is the model's own, is left out.
+    """
+    names = weight_layers(model, first_batch(data, rows).to(model))
+    names = names[1:] if len(names) > 2 else names
+    if not names:
+        raise SettingsError("Expected a model with linear or convolution layers to read, but it has none.")
+    count = min(MOST_LAYERS, len(names))
+    places = [(len(names) - 1) - step * (len(names) - 1) // max(count - 1, 1) for step in range(count)]
+    return [names[place] + INPUT for place in sorted(set(places))]

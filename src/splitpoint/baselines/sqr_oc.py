@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from splitpoint.baselines.answers import Answer, central_quantiles, quantile_answer
-from splitpoint.baselines.blueprint import Blueprint
-from splitpoint.baselines.certificates import certificate_score, check_certificates, fit_certificates
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import central_quantiles, quantile_answer
+from splitpoint.baselines.oc import certificate_score, check_certificates, fit_certificates
+from splitpoint.baselines.settings import RegressionMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
 from splitpoint.batches import Batch, Data, placement
 from splitpoint.errors import SettingsError
@@ -21,15 +20,17 @@ from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
 from splitpoint.losses import pinball_errors
-from splitpoint.recording import Targets, record
-from splitpoint.stacking import Stack
-from splitpoint.surgery import conditioned, widen, with_condition
+from splitpoint.networks import Architecture
+from splitpoint.networks.stack import Stack
+from splitpoint.networks.surgery import conditioned, widen, with_condition
+from splitpoint.recording import Source, record
+from splitpoint.tasks import Answer, Regression, Targets
 
 MEDIAN = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqrOc(NetworkBaseline):
+class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
     """One network that takes the quantile level tau as a further input and learns all quantiles at once.
 
     In training every row gets its own tau, uniform in (0, 1), and the pinball loss at that tau. Prediction asks for
@@ -37,21 +38,14 @@ class SqrOc(NetworkBaseline):
     Certificates on the penultimate features at the median give the epistemic score; see `OrthonormalCertificates`.
 
     Attributes:
+        positions: most positions used of one map or sequence when certificates are fitted.
         tau: "input" as above, or "outputs" for a network with one output for each quantile that is asked for, in place
             of the further input: the form that Zhao & Chen compare with.
         certificates: most certificates k; there are no more than features.
         penalty: weight of the orthonormality.
     """
 
-    about: ClassVar[About] = About(
-        tasks=("regression",),
-        post_hoc=False,
-        passes="2L + 1 = 3",
-        needs="factory",
-        epistemic="size of the certificates",
-        reference="Tagasovska & Lopez-Paz 2019",
-    )
-
+    positions: int = 256
     tau: Literal["input", "outputs"] = "input"
     certificates: int = 100
     penalty: float = 1.0
@@ -66,19 +60,19 @@ class SqrOc(NetworkBaseline):
     def _width(self) -> int:
         return len(central_quantiles(self.levels)) if self.tau == "outputs" else 1
 
-    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+    def _changed(self, network: nn.Module, architecture: Architecture) -> nn.Module:
         if self.tau == "outputs":
-            return widen(network, blueprint.last, self._width)
-        return with_condition(network, blueprint.layers[0])
+            return widen(network, architecture.last, self._width)
+        return with_condition(network, architecture.layers[0])
 
-    def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
+    def _step(self, stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, part: float) -> Tensor:
         assert batch.target is not None
         if self.tau == "outputs":
-            return super()._step(stack, blueprint, batch, target, part)
+            return super()._step(stack, architecture, batch, target, part)
         tau = torch.rand(*batch.target.shape[:2], 1, device=target.device, dtype=torch.float32)
         with stack.conditioned(scaled(tau)):
-            raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
-        quantile = self._parts(raw, blueprint)
+            raw = architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
+        quantile = self._parts(raw, architecture)
         levels = tau.reshape(-1, *[1] * (quantile.dim() - 1)).expand_as(quantile)
         return pinball_errors(target.unsqueeze(1) - quantile, levels).squeeze(1)
 
@@ -89,7 +83,7 @@ class SqrOc(NetworkBaseline):
 
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         network = predictor.networks[0]
-        source = replace(self._source(), layer=self._features(predictor), targets=_every_row)
+        source = Source(EveryRow(), self._features(predictor), self.output_key, self.rows_per_call, self.positions)
         with fixed(network, MEDIAN):
             rows = record(network, data, source, cache=None, label="reading features", progress=progress)
         for name, tensor in fit_certificates(rows.table, self.certificates, self.penalty).items():
@@ -97,7 +91,7 @@ class SqrOc(NetworkBaseline):
 
     def _features(self, predictor: NetworkPredictor) -> str:
         """Place of the penultimate features."""
-        return predictor.blueprint.last + INPUT
+        return predictor.architecture.last + INPUT
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
         network = predictor.networks[0]
@@ -121,9 +115,12 @@ class SqrOc(NetworkBaseline):
         return quantile_answer(quantiles, self.levels, score.expand_as(quantiles[0]))
 
 
-def _every_row(layout: Layout, output: Tensor, _: Tensor) -> Targets:
-    """Nothing of the targets: certificates look at features alone."""
-    return Targets({}, torch.ones_like(layout.output(output)[:, 0], dtype=torch.bool))
+class EveryRow(Regression):
+    """Rows without anything of the targets: certificates look at features alone."""
+
+    def targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:  # noqa: ARG002
+        """Every row counts."""
+        return Targets({}, torch.ones_like(layout.output(output)[:, 0], dtype=torch.bool))
 
 
 def scaled(tau: Tensor) -> Tensor:

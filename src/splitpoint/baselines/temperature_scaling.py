@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
-from splitpoint.baselines.answers import Answer, softmax_answer
-from splitpoint.baselines.method import Fitted
-from splitpoint.baselines.posthoc import AtOutput, PostHocBaseline
-from splitpoint.baselines.settings import About
+from splitpoint.baselines.answers import softmax_answer
+from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, PostHocBaseline
+from splitpoint.baselines.settings import ClassificationMethod
 from splitpoint.errors import SettingsError
-from splitpoint.recording import Recording
+from splitpoint.tasks import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemperatureScaling(PostHocBaseline):
+class TemperatureScaling(PostHocBaseline, ClassificationMethod[BaselinePredictor]):
     """``softmax(logits / T)`` with one temperature from calibration data.
 
     Other methods take the same setting: ``Ddu(temperature="nll")`` scales the probabilities that DDU reports.
@@ -25,24 +24,12 @@ class TemperatureScaling(PostHocBaseline):
         temperature: what it minimises, log loss ("nll") or calibration error ("ece", as the authors' code does).
     """
 
-    about: ClassVar[About] = About(
-        tasks=("classification",),
-        post_hoc=True,
-        passes="1",
-        needs="trained model, calibration data",
-        epistemic="1 - max p",
-        reference="Guo et al. 2017",
-    )
-
     temperature: Literal["nll", "ece"] | None = "nll"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.temperature is None:
             raise SettingsError("Expected temperature to be 'nll' or 'ece', but got None; use softmax for none.")
-
-    def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}
 
     def _answer(self, fitted: Fitted, at_output: AtOutput, output: Tensor) -> Answer:  # noqa: ARG002
         return softmax_answer(output)

@@ -1,8 +1,9 @@
-"""Baselines that train networks of their own, all on the backbone that a factory builds."""
+"""Rivals that train networks of their own, all on the backbone that a factory builds."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,25 +12,25 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from splitpoint.baselines.answers import Answer, ClassAnswer
-from splitpoint.baselines.blueprint import IGNORED, Blueprint
-from splitpoint.baselines.method import Baseline, Fitted, first_batch
-from splitpoint.baselines.plan import Plan
-from splitpoint.baselines.temperature import fit_temperature, tempered
-from splitpoint.batches import Batch, Data, labelled, output_tensor
+from splitpoint.baselines.posthoc import Fitted
+from splitpoint.baselines.settings import Rival
+from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.errors import SettingsError
+from splitpoint.networks import Architecture, Factory, NetworkTraining, Trainer
+from splitpoint.networks.stack import Stack
+from splitpoint.networks.surgery import widen
 from splitpoint.prediction import Prediction
 from splitpoint.predictor import Predictor
-from splitpoint.recording import bar
-from splitpoint.stacking import Stack
-from splitpoint.surgery import Factory, widen
+from splitpoint.recording import Recording, bar
+from splitpoint.tasks import Answer, ClassAnswer, Classification
+from splitpoint.temperature import fit_temperature, tempered
 
 
 class NetworkPredictor(Predictor[Prediction]):
     """A fitted baseline with networks of its own, which are its `base`.
 
     Attributes:
-        blueprint: how the networks are built and read.
+        architecture: how the networks are built and read.
         fitted: what was learned beside them, such as the units of the targets.
     """
 
@@ -39,13 +40,12 @@ class NetworkPredictor(Predictor[Prediction]):
         self,
         method: NetworkBaseline,
         networks: Sequence[nn.Module],
-        blueprint: Blueprint,
+        architecture: Architecture,
         tensors: Mapping[str, Tensor],
     ) -> None:
-        super().__init__(method, nn.ModuleList(networks), blueprint.layout, blueprint.inputs, tensors)
-        self.blueprint = blueprint
-        self.fitted = Fitted({k.removeprefix("fitted."): v for k, v in tensors.items() if k.startswith("fitted.")})
-        self.fitted.eval()
+        super().__init__(method, nn.ModuleList(networks), architecture.layout, architecture.inputs, tensors)
+        self.architecture = architecture
+        self.fitted = Fitted.among(tensors)
         self.base.eval().requires_grad_(False)
 
     @property
@@ -69,9 +69,9 @@ class NetworkPredictor(Predictor[Prediction]):
         """The same with gradients for the inputs, as attacks need them."""
         runs = self.method._runs(self, args, kwargs)
         width = self.method._width
-        found = [self.blueprint.canonical(run, width) for run in runs.outputs]
-        parts = torch.stack([self.method._parts(own, self.blueprint) for own in found])
-        like = self.blueprint.like(runs.outputs[0], len(found[0]), width)
+        found = [self.architecture.canonical(run, width) for run in runs.outputs]
+        parts = torch.stack([self.method._parts(own, self.architecture) for own in found])
+        like = self.architecture.like(runs.outputs[0], len(found[0]), width)
         return self.method._answer(self, parts, runs.score), like
 
     def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
@@ -84,8 +84,10 @@ class NetworkPredictor(Predictor[Prediction]):
         """Everything fitted, by name, the networks included."""
         return dict(self.state_dict())
 
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
-        return self.layout.channel_shape(score) if self.method.task == "regression" else ()
+    def description(self) -> dict[str, Any]:
+        """See `Predictor`; also the architecture of the networks and their number."""
+        architecture = dataclasses.asdict(self.architecture)
+        return super().description() | {"architecture": architecture, "networks": len(self.networks)}
 
     def _described(self) -> list[str]:
         return [f"networks: {len(self.networks)} x {type(self.networks[0]).__name__}"]
@@ -99,8 +101,8 @@ class Runs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkBaseline(Baseline):
-    """A method that trains networks with a loss of its own.
+class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
+    """A rival that trains networks with a loss of its own; its settings are those of `NetworkTraining` too.
 
     Regression networks learn targets of mean 0 and deviation 1; answers come in the targets' own units.
     """
@@ -108,19 +110,23 @@ class NetworkBaseline(Baseline):
     width: ClassVar[int] = 1
     """Numbers that the network gives for every output of a regression task."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        super(NetworkTraining, self).__post_init__()
+
     @property
     def _width(self) -> int:
         """Numbers that the network gives for every output of the plain one."""
-        return self.width if self.task == "regression" else 1
+        return 1 if isinstance(self._task, Classification) else self.width
 
     @property
     def _members(self) -> int:
         """Networks of one fit."""
         return 1
 
-    def _changed(self, network: nn.Module, blueprint: Blueprint) -> nn.Module:
+    def _changed(self, network: nn.Module, architecture: Architecture) -> nn.Module:
         """The fresh network as this method trains it."""
-        return widen(network, blueprint.last, self._width) if self._width > 1 else network
+        return widen(network, architecture.last, self._width) if self._width > 1 else network
 
     @abstractmethod
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:
@@ -134,10 +140,10 @@ class NetworkBaseline(Baseline):
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:
         """The answer from raw outputs (M, N, k, D, ...) or logits (M, N, K, ...) of M runs, and their score."""
 
-    def _step(self, stack: Stack, blueprint: Blueprint, batch: Batch, target: Tensor, part: float) -> Tensor:
-        """See `plan.Step`."""
-        raw = blueprint.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
-        return self._loss(self._parts(raw, blueprint), target, part)
+    def _step(self, stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, part: float) -> Tensor:
+        """See `networks.trainer.Step`."""
+        raw = architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
+        return self._loss(self._parts(raw, architecture), target, part)
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
         """Run the networks on a batch."""
@@ -146,14 +152,14 @@ class NetworkBaseline(Baseline):
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         """Whatever is left to learn once the networks are trained."""
 
-    def _parts(self, raw: Tensor, blueprint: Blueprint) -> Tensor:
+    def _parts(self, raw: Tensor, architecture: Architecture) -> Tensor:
         """Canonical outputs (R, k D, ...) as numbers (R, k, D, ...) or logits (R, K, ...).
 
         Numbers of one kind lie side by side in memory, where pointwise functions are several times as fast.
         """
-        if self.task == "classification":
-            return self._logits(raw)
-        parts: Tensor = raw.float().unflatten(1, (-1, blueprint.outputs))
+        if isinstance(self._task, Classification):
+            return self._task.canonical(raw)
+        parts: Tensor = raw.float().unflatten(1, (-1, architecture.outputs))
         return parts if parts.dim() > 3 else parts.transpose(0, 1).contiguous().transpose(0, 1)
 
     def _fit_many(
@@ -163,20 +169,40 @@ class NetworkBaseline(Baseline):
         calibration: Sequence[Data] | None,
         seeds: Sequence[int],
         progress: bool,
-    ) -> list[Predictor[Any]]:
-        plan = Plan.of(self, models_or_factories[0], data, seeds[0], progress)
-        method = plan.method
-        if method.task == "regression" and not plan.blueprint.direct:
+    ) -> list[NetworkPredictor]:
+        trainer = self._trainer(models_or_factories[0], data, seeds[0], progress)
+        method, architecture = self._of_task(trainer.task), trainer.architecture
+        if not isinstance(trainer.task, Classification) and not architecture.direct:
             raise SettingsError(
-                f"Expected a network that ends in its last layer, but something follows '{plan.blueprint.last}' and "
+                f"Expected a network that ends in its last layer, but something follows '{architecture.last}' and "
                 "changes its output; leave it out, since targets are standardised."
             )
-        trained = plan.train(
+        trained = trainer.train(
             models_or_factories, data, seeds, method._changed, method._step, members=method._members, progress=progress
         )
         held_out: Sequence[Data | None] = calibration or [None] * len(data)
-        parts = zip(trained, plan.targets, data, held_out, strict=True)
-        return [method._predictor(plan, *part, progress) for part in parts]
+        parts = zip(trained, trainer.targets, data, held_out, strict=True)
+        return [method._predictor(trainer, *part, progress) for part in parts]
+
+    def _trainer(
+        self, model_or_factory: nn.Module | Factory, data: Sequence[Data], seed: int, progress: bool
+    ) -> Trainer:
+        return Trainer.of(
+            model_or_factory,
+            data,
+            self,
+            lambda output, target: self._decided(output, target)._task,
+            output_key=self.output_key,
+            seed=seed,
+            progress=progress,
+        )
+
+    def fit_rows(self, recording: Recording, **_: Any) -> NetworkPredictor:
+        """Refused: rows of a trained network are no use to a method that trains its own."""
+        raise SettingsError(
+            f"Expected a post-hoc method to fit on {recording.table.rows} recorded rows, but {type(self).__name__} "
+            "trains networks of its own; call fit with a function that builds a network, and data."
+        )
 
     def assemble(
         self, networks: Sequence[nn.Module], data: Data, *, calibration: Data | None = None, progress: bool = True
@@ -196,13 +222,14 @@ class NetworkBaseline(Baseline):
             raise SettingsError(
                 "Expected data with class labels, but got other targets; networks for numbers need fit."
             )
-        plan = Plan.of(self, networks[0], [data], 0, progress)
+        trainer = self._trainer(networks[0], [data], 0, progress)
         copies = [copy.deepcopy(network) for network in networks]
-        return plan.method._predictor(plan, copies, plan.targets[0], data, calibration, progress)
+        method = self._of_task(trainer.task)
+        return method._predictor(trainer, copies, trainer.targets[0], data, calibration, progress)
 
     def _predictor(
         self,
-        plan: Plan[Any],
+        trainer: Trainer,
         networks: Sequence[nn.Module],
         targets: Mapping[str, Tensor],
         data: Data,
@@ -211,18 +238,18 @@ class NetworkBaseline(Baseline):
     ) -> NetworkPredictor:
         """What trained networks are once everything beside them is learned."""
         tensors = {f"fitted.{name}": value for name, value in targets.items()}
-        predictor = NetworkPredictor(self, networks, plan.blueprint, tensors)
+        predictor = NetworkPredictor(self, networks, trainer.architecture, tensors)
         device = next(predictor.base.parameters()).device
         predictor.fitted.to(device)
         self._finish(predictor, data, progress)
-        if self.temperature and calibration is not None:
-            rows = _calibration_logits(predictor, plan, calibration, progress)
-            predictor.fitted.add("temperature", fit_temperature(*rows, self.temperature).to(device))
+        if self._temperature and calibration is not None:
+            rows = _calibration_logits(predictor, trainer, calibration, progress)
+            predictor.fitted.add("temperature", fit_temperature(*rows, self._temperature).to(device))
         return predictor
 
 
 def _calibration_logits(
-    predictor: NetworkPredictor, plan: Plan[NetworkBaseline], data: Data, progress: bool
+    predictor: NetworkPredictor, trainer: Trainer, data: Data, progress: bool
 ) -> tuple[Tensor, Tensor]:
     """Logits (n, K) of the method on calibration data, and labels (n,)."""
     logits, labels = [], []
@@ -230,8 +257,8 @@ def _calibration_logits(
         moved = batch.to(predictor.base)
         answer, _ = predictor.answer(*moved.args, **moved.kwargs)
         assert isinstance(answer, ClassAnswer)
-        label = plan.canonical(moved.target)
-        kept = label != IGNORED
+        label = trainer.canonical(moved.target)
+        kept = trainer.task.present(label)
         logits.append(answer.scaled.movedim(1, -1)[kept].cpu())
         labels.append(label[kept].cpu())
     return torch.cat(logits), torch.cat(labels)

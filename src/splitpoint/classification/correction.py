@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from splitpoint.tasks import Rows
+from splitpoint.temperature import PRIOR_ROWS, minimise, probable_factor
+
 FOLDS = 5
-PRIOR_ROWS = 5
 LARGEST = 65_536
-
-
-def fit_temperature(logits: Tensor, label: Tensor) -> Tensor:
-    """The factor ``a > 0`` that minimises the log loss of ``softmax(a * logits)``.
-
-    A standard normal prior on ``log a``, worth five rows, keeps it in hand where few rows are separable.
-
-    >>> logits = torch.tensor([[4.0, 0.0]]).repeat(4000, 1)
-    >>> a = fit_temperature(logits, torch.tensor([0, 0, 0, 1]).repeat(1000))
-    >>> round((4 * a).item(), 1)  # the log-odds of 3 : 1
-    1.1
-    """
-    log_factor = logits.new_zeros((), requires_grad=True)
-    rows = max(len(label), 1)
-    _minimise(
-        [log_factor],
-        lambda: F.cross_entropy(log_factor.exp() * logits, label) + PRIOR_ROWS * log_factor.square() / (2 * rows),
-    )
-    return log_factor.detach().exp()
-
-
-def _minimise(parameters: list[Tensor], objective: Callable[[], Tensor]) -> None:
-    optimiser = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
-
-    def closure() -> float:
-        optimiser.zero_grad()
-        loss = objective()
-        loss.backward()
-        return float(loss.detach())
-
-    with torch.enable_grad():
-        optimiser.step(closure)
 
 
 Linear = tuple[Tensor, Tensor, Tensor]
@@ -52,7 +20,7 @@ Linear = tuple[Tensor, Tensor, Tensor]
 def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linear:
     """Most probable ``softmax(a logits + b + x W)`` if corrections ``b_k + x W_k`` have deviation `prior` a priori."""
     rows, width = x.shape
-    log_factor = fit_temperature(logits, label).log().requires_grad_()
+    log_factor = probable_factor(logits, label).log().requires_grad_()
     bias = logits.new_zeros(logits.shape[1], requires_grad=True)
     weight = logits.new_zeros(width, logits.shape[1], requires_grad=True)
 
@@ -60,7 +28,7 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
         size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + PRIOR_ROWS * log_factor.square()
         return F.cross_entropy(log_factor.exp() * logits + bias + x @ weight, label) + size / (2 * rows)
 
-    _minimise([log_factor, bias, weight], objective)
+    minimise([log_factor, bias, weight], objective)
     return log_factor.detach().exp(), bias.detach(), weight.detach()
 
 
@@ -86,7 +54,7 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
         factor, bias, weight = fit_correction(logits, x @ basis, label, prior, generator)
         return factor, bias, basis @ weight
     plain = (
-        fit_temperature(logits, label),
+        probable_factor(logits, label),
         logits.new_zeros(logits.shape[1]),
         logits.new_zeros(x.shape[1], logits.shape[1]),
     )
@@ -97,8 +65,8 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
     for held in (fold == number for number in range(FOLDS)):
         factor, bias, weight = _fit_linear(logits[~held], x[~held], label[~held], prior)
         corrected[held] = factor * logits[held] + bias + x[held] @ weight
-        scaled[held] = fit_temperature(logits[~held], label[~held]) * logits[held]
-    last = fit_temperature(corrected, label)
+        scaled[held] = probable_factor(logits[~held], label[~held]) * logits[held]
+    last = probable_factor(corrected, label)
     losses = [F.cross_entropy(each, label) for each in (last * corrected, scaled, logits)]
     if losses[0] >= min(losses[1:]):
         return plain if losses[1] < losses[2] else (torch.ones_like(plain[0]), *plain[1:])
@@ -126,7 +94,7 @@ class Correction(nn.Module):
         return torch.addmm(self.bias, (features - self.center) / self.spread, self.weight)
 
     @staticmethod
-    def fit(rows: Mapping[str, Tensor], prior: float, generator: torch.Generator) -> Correction:
+    def fit(rows: Rows, prior: float, generator: torch.Generator) -> Correction:
         """From held-out rows with ``features``, ``logits`` and ``label``; see `fit_correction`."""
         features = rows["features"]
         center, spread = features.mean(0), features.std(0, correction=0)

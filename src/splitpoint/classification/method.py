@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.batches import Data
 from splitpoint.cache import Table
-from splitpoint.calibration import moments
-from splitpoint.classification.correction import Correction, fit_temperature
+from splitpoint.classification.correction import Correction
 from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
 from splitpoint.classification.support import Support
 from splitpoint.consistency import Mars, corrected_probs, zero_included_residuals
-from splitpoint.errors import DataError, SettingsError, ShapeError
+from splitpoint.errors import DataError, SettingsError
+from splitpoint.features import Tap
+from splitpoint.head_method import HeadMethod
 from splitpoint.heads import Heads
 from splitpoint.joint import Companion, follow_features
 from splitpoint.layout import Layout
-from splitpoint.method import Method, generators_for
-from splitpoint.recording import Recording, Source, Targets
-from splitpoint.training import Losses, Rows, held_back, train
+from splitpoint.method import generators_for
+from splitpoint.moments import feature_moments
+from splitpoint.recording import Recording
+from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
+from splitpoint.temperature import probable_factor
+from splitpoint.training import Losses, Member, held_back, train
 
 DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))
 FOLDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitPointClassifier(Method[ClassificationPredictor]):
+class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     """Split-point uncertainty for a trained classifier.
 
     `fit` needs the model and its training data, and, for calibrated probabilities, held-out calibration data.
@@ -49,7 +52,9 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         correction_prior: deviation of the calibrated logits from scaled ones a priori, in logit units.
     """
 
-    output: Literal["logits", "probs"] = "logits"
+    tasks: ClassVar[tuple[TaskName, ...]] = ("classification",)
+
+    output: ModelOutput = "logits"
     mars: Literal["simplex", "free"] = "simplex"
     delta0: float | Literal["cv"] = 0.01
     mar_layers: int = 1
@@ -63,9 +68,9 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in {"output": ("logits", "probs"), "mars": ("simplex", "free")}.items():
-            if getattr(self, name) not in allowed:
-                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
+        Classification(self.output, self.ignore_index)
+        if self.mars not in ("simplex", "free"):
+            raise SettingsError(f"Expected mars to be one of ('simplex', 'free'), but got {self.mars!r}.")
         delta0: Any = self.delta0
         if delta0 != "cv" and not (isinstance(delta0, int | float) and delta0 >= 0):
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
@@ -83,7 +88,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         recipe: dict[str, Any] = {
             "mars": "free",
             "standardise": False,
-            "width": 1_000_000,
+            "width": None,
             "epochs": 300,
             "learning_rate": 1e-4,
             "patience": None,
@@ -92,43 +97,51 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         }
         return cls(**(recipe | changes))
 
+    @property
+    def _task(self) -> Classification:
+        return Classification(self.output, self.ignore_index)
+
     def _fit_recorded(
         self,
         recordings: Sequence[Recording],
-        calibration: Sequence[Data] | None,
-        generators: Sequence[torch.Generator],
+        calibration: Sequence[Recording] | None,
+        seeds: Sequence[int],
         progress: bool,
     ) -> list[ClassificationPredictor]:
-        tables = [recording.table for recording in recordings]
-        for table in tables:
-            self._check_logits(table)
-        networks = self._network(tables, self._trunk, generators, recordings[0].tap.device, progress)
-        fitted = [self._from_training(table, networks.member(i)) for i, table in enumerate(tables)]
-        return self._predictors(recordings, fitted, calibration, generators, progress)
+        self._check_alike(recordings)
+        for recording in recordings:
+            self._check_logits(recording.table)
+        tables, generators = [recording.table for recording in recordings], generators_for(seeds)
+        networks, members = self._network(tables, self._trunk, generators, recordings[0].device, progress)
+        fitted = []
+        for number, member in enumerate(members):
+            network = networks.member(number)
+            kept = self.mars == "free" or _worth_keeping(member, network)
+            fitted.append(self._from_training(member.table, network if kept else None))
+        return self._fitted(recordings, fitted, calibration, generators, progress)
 
-    def _predictors(
+    def _fitted(
         self,
         recordings: Sequence[Recording],
         fitted: list[dict[str, Tensor]],
-        calibration: Sequence[Data] | None,
+        calibration: Sequence[Recording] | None,
         generators: Sequence[torch.Generator],
         progress: bool,
     ) -> list[ClassificationPredictor]:
-        """Predictors from what was fitted on training rows, and calibration data where given."""
+        """Predictors from what was fitted on training rows, and calibration rows where given."""
         methods = [self] * len(recordings)
         if calibration is not None:
-            held_out = [
-                replace(self, layer=r.tap.spec)._record(
-                    r.tap.model, part, self._part("calibration", i, len(recordings)), progress
-                )
-                for i, (r, part) in enumerate(zip(recordings, calibration, strict=True))
-            ]
-            methods, calibrated = self._from_calibration(held_out, generators, progress)
+            methods, calibrated = self._from_calibration(calibration, generators, progress)
             fitted = [a | b for a, b in zip(fitted, calibrated, strict=True)]
         return [
-            ClassificationPredictor(method, r.tap, r.layout, r.inputs, tensors).heads_to(r.tap.device)
+            method._predictor(r.tap, r.layout, r.inputs, tensors).heads_to(r.device)
             for method, r, tensors in zip(methods, recordings, fitted, strict=True)
         ]
+
+    def _predictor(
+        self, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> ClassificationPredictor:
+        return ClassificationPredictor(self, tap, layout, inputs, tensors)
 
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
         heads = self._untrained([Table.in_memory(rows)], self._trunk, generators_for([seed]), device)
@@ -140,91 +153,15 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         return Companion(heads, _LOSSES[self._trunk], follow, {})
 
     def _after_joint(
-        self, recording: Recording, companion: Companion, calibration: Data | None, seed: int, progress: bool
+        self, recording: Recording, companion: Companion, calibration: Recording | None, seed: int, progress: bool
     ) -> ClassificationPredictor:
-        fitted = self._from_training(recording.table, companion.heads, keep=True)
+        fitted = self._from_training(recording.table, companion.heads)
         held_out = None if calibration is None else [calibration]
-        return self._predictors([recording], [fitted], held_out, generators_for([seed]), progress)[0]
-
-    def _base_loss(self, layout: Layout, output: Tensor, target: Tensor) -> Tensor:
-        targets = self._targets(layout, output.detach(), target)
-        label = torch.where(targets.valid, targets.columns["label"].squeeze(1), -100)
-        return F.cross_entropy(self._logits(layout.output(output)), label, ignore_index=-100)
-
-    def _check_calibration(self, given: bool) -> None:
-        """Every setting of a classifier works without calibration data."""
+        return self._fitted([recording], [fitted], held_out, generators_for([seed]), progress)[0]
 
     @property
     def _trunk(self) -> str:
         return "frequency" if self.mars == "simplex" else "mar"
-
-    def _source(self) -> Source:
-        kind = f"classification from {self.output}, ignoring {self.ignore_index}"
-        return Source(
-            layer=self.layer,
-            output_key=self.output_key,
-            squeezable=3,
-            targets=self._targets,
-            kind=kind,
-            batch_size=self.rows_per_call,
-            positions=self.positions,
-        )
-
-    def _logits(self, output: Tensor) -> Tensor:
-        """Canonical output (N, D, ...) -> logits (N, K, ...), where one output D = 1 stands for K = 2 classes."""
-        output = output if output.dtype == torch.float64 else output.float()
-        tiny = torch.finfo(output.dtype).tiny
-        if output.shape[1] > 1:
-            return output if self.output == "logits" else output.clamp(min=tiny).log()
-        if self.output == "logits":
-            return torch.cat([-output / 2, output / 2], 1)
-        return torch.cat([1 - output, output], 1).clamp(min=tiny).log()
-
-    def _targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:
-        """Logits and labels in canonical form."""
-        canonical = layout.output(output)
-        if not layout.dense and output.dim() > 2:
-            raise ShapeError(
-                f"Expected logits (N, K), one logit, or dense logits whose layer has the same positions, but got "
-                f"{tuple(output.shape)}; choose a layer with positions through layer=."
-            )
-        self._check_output(canonical)
-        expected = (len(output), *canonical.shape[2:])
-        positions = canonical.shape[2:].numel()
-        shapes = {tuple(layout.restore_scores(canonical[:, 0], output).shape)}
-        if canonical.shape[1] == 1 or not layout.dense:
-            shapes |= {tuple(output.shape)} if canonical.shape[1] == 1 else {(len(output), 1)}
-        if tuple(target.shape) not in shapes:
-            raise ShapeError(
-                f"Expected class indices of shape {min(shapes, key=len)}, but got {tuple(target.shape)}; "
-                "reshape the labels, or take argmax of one-hot ones."
-            )
-        label = target.reshape(len(output), positions)
-        if label.is_floating_point() and not torch.equal(label, label.round()):
-            raise DataError("Expected labels that are class indices, but got fractions or NaN; check the targets.")
-        label = label.long().reshape(expected)
-        logits = self._logits(canonical).float()
-        valid = label != self.ignore_index
-        wrong = valid & ((label < 0) | (label >= logits.shape[1]))
-        if wrong.any():
-            raise DataError(
-                f"Expected labels from 0 to {logits.shape[1] - 1}, but got {int(label[wrong][0])}; check the labels, "
-                "or name the label to skip with ignore_index=."
-            )
-        return Targets({"logits": logits, "label": label.clamp(min=0).unsqueeze(1)}, valid)
-
-    def _check_output(self, output: Tensor) -> None:
-        """Refuse probabilities given as logits and the reverse, as far as numbers can tell."""
-        inside = bool(((output >= 0) & (output <= 1)).all())
-        close = 1e-3 if output.dtype in (torch.float32, torch.float64) else 2e-2
-        sums = output.shape[1] == 1 or bool(((output.float().sum(1) - 1).abs() < close).all())
-        if self.output == "probs" and not (inside and sums):
-            raise DataError(
-                "Expected probabilities in [0, 1] that sum to 1, but the model returns other numbers; "
-                "use output='logits'."
-            )
-        if self.output == "logits" and output.shape[1] > 1 and len(output) and inside and sums:
-            raise DataError("Expected logits, but the model returns probabilities that sum to 1; use output='probs'.")
 
     def _check_logits(self, table: Table) -> None:
         """Refuse one output that runs from 0 to 1 over all rows: a sigmoid, not a logit."""
@@ -245,16 +182,14 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         generators: Sequence[torch.Generator],
         device: torch.device,
         progress: bool,
-    ) -> Heads:
-        """A stack of networks with one trunk, trained on `tables`."""
+    ) -> tuple[Heads, list[Member]]:
+        """A stack of networks with one trunk, trained on `tables`, and the rows that each was held from."""
         heads = self._untrained(tables, trunk, generators, device)
         members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
-        for member in members:
-            member.table.attach("held_back", member.scored[:, None])
         loss = _LOSSES[trunk]
         score = loss if bool(members[0].scored.any()) else None
-        train(heads, members, loss, score, self._training(), generators, label="fitting heads", progress=progress)
-        return heads
+        train(heads, members, loss, score, self, generators, label="fitting heads", progress=progress)
+        return heads, members
 
     def _untrained(
         self, tables: Sequence[Table], trunk: str, generators: Sequence[torch.Generator], device: torch.device
@@ -262,7 +197,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         classes = tables[0].width("logits")
         outputs = {"frequency": classes + 1, "mar": classes, "zero_included": 3 * classes}[trunk]
         hidden = [self._hidden(tables[0])] * self.mar_layers
-        found = [moments(table) for table in tables]
+        found = [feature_moments(table) for table in tables]
         center, spread = (torch.stack(values)[:, None] for values in zip(*found, strict=True))
         if not self.standardise:
             center, spread = torch.zeros_like(center), torch.ones_like(spread)
@@ -272,14 +207,13 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
             heads.start_at(trunk, torch.zeros(len(tables), outputs, dtype=torch.float32))
         return heads
 
-    def _from_training(self, table: Table, network: Heads, keep: bool | None = None) -> dict[str, Tensor]:
-        """Tensors of a predictor that come from the training rows; `keep` says whether the network stays if given."""
-        state = network.state_dict(prefix="network.")
+    def _from_training(self, table: Table, network: Heads | None) -> dict[str, Tensor]:
+        """Tensors of a predictor that come from the training rows; the network's where it is kept."""
+        state = {} if network is None else dict(network.state_dict(prefix="network."))
         if self.mars == "free":
-            return dict(state)
+            return state
         support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass)
-        kept = dict(state) if (_worth_keeping(table, network) if keep is None else keep) else {}
-        return kept | dict(support.state_dict(prefix="support."))
+        return state | dict(support.state_dict(prefix="support."))
 
     def _from_calibration(
         self, recordings: Sequence[Recording], generators: Sequence[torch.Generator], progress: bool
@@ -290,8 +224,8 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
             pairs = zip(tables, generators, strict=True)
             corrections = [Correction.fit(t.whole(), self.correction_prior, g) for t, g in pairs]
             return [self] * len(tables), [dict(c.state_dict(prefix="correction.")) for c in corrections]
-        device = recordings[0].tap.device
-        networks = self._network(tables, "zero_included", generators, device, progress)
+        device = recordings[0].device
+        networks, _ = self._network(tables, "zero_included", generators, device, progress)
         tensors = [dict(networks.member(i).state_dict(prefix="calibrator.")) for i in range(len(tables))]
         if self.delta0 != "cv":
             return [self] * len(tables), tensors
@@ -307,7 +241,7 @@ class SplitPointClassifier(Method[ClassificationPredictor]):
         fold = (torch.arange(count) % FOLDS)[torch.randperm(count, generator=generator)]
         parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
         seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
-        stack = self._network(parts, "zero_included", seeds, device, progress=False)
+        stack, _ = self._network(parts, "zero_included", seeds, device, progress=False)
         errors = torch.zeros(len(DELTA0_GRID), dtype=torch.float32)
         for f in range(FOLDS):
             held = {k: v[fold == f].to(device) for k, v in rows.items()}
@@ -352,7 +286,7 @@ _LOSSES: dict[str, Callable[[Heads, Rows], Losses]] = {
 }
 
 
-def _worth_keeping(table: Table, network: Heads) -> bool:
+def _worth_keeping(member: Member, network: Heads) -> bool:
     """Whether the network beats the base model's own softmax on rows held back from its training.
 
     The base model was itself fitted to these rows, so near the data its softmax is usually the best estimate of the
@@ -360,12 +294,11 @@ def _worth_keeping(table: Table, network: Heads) -> bool:
     visibly biased: the held-back log loss falls by a tenth and by three standard errors, temperature scaling
     granted to the base model.
     """
-    parts = [{k: v[part["held_back"][:, 0]] for k, v in part.items()} for part in table.slices()]
-    rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    rows = member.scored_rows()
     if len(rows["label"]) < 2:
         return False
     logits, label = rows["logits"], rows["label"][:, 0]
-    base = F.cross_entropy(fit_temperature(logits, label) * logits, label, reduction="none")
+    base = F.cross_entropy(probable_factor(logits, label) * logits, label, reduction="none")
     with torch.no_grad():
         raw = network.pointwise(rows["features"].to(network.center.device))["frequency"].cpu()
         ours = F.cross_entropy(frequency_logits(raw, logits, 1), label, reduction="none")

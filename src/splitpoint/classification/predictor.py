@@ -9,12 +9,13 @@ from torch import Tensor
 
 from splitpoint.classification.correction import Correction
 from splitpoint.classification.support import Support
-from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs, entropy
+from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.prediction import ClassificationPrediction
 from splitpoint.predictor import PostHocPredictor
+from splitpoint.tasks import ClassAnswer
 
 if TYPE_CHECKING:
     from splitpoint.classification.method import SplitPointClassifier
@@ -36,7 +37,7 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
     def __init__(
         self,
         method: SplitPointClassifier,
-        tap: Tap,
+        tap: Tap | None,
         layout: Layout,
         inputs: int,
         tensors: Mapping[str, Tensor],
@@ -56,27 +57,17 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
         """Whether calibration data were given to `fit`."""
         return self.calibrator is not None or self.correction is not None
 
-    def _predict(self, features: Tensor, output: Tensor) -> ClassificationPrediction:
-        logits = self.method._logits(self.layout.output(output))
+    def _answer(self, features: Tensor, output: Tensor) -> ClassAnswer:
+        logits = self.task.canonical(self.layout.output(output))
         base = logits.softmax(1)
         mar, score = self._simplex(features, output, logits) if self.support else self._free(features, output, base)
-        probs = self._calibrated(features, output, logits, base)
-
-        def classes(values: Tensor) -> Tensor:
-            return self.layout.restore_classes(values.to(base.dtype), output)
-
-        def scores(values: Tensor) -> Tensor:
-            return self.layout.restore_scores(values.to(base.dtype), output)
-
-        return ClassificationPrediction(
-            probs=classes(probs),
-            base_probs=classes(base),
-            label=self.layout.restore_scores(probs.argmax(1), output),
-            aleatoric=scores(entropy(probs, 1)),
-            epistemic=scores(score),
-            total=scores(mar.sum(1) + score),
-            reference=self.reference,
-            mar=classes(mar),
+        probs = self._calibrated(features, output, logits, base).to(base.dtype)
+        return ClassAnswer(
+            probs=probs,
+            base_probs=base,
+            epistemic=score.to(base.dtype),
+            total=(mar.sum(1) + score).to(base.dtype),
+            mar=mar.to(base.dtype),
         )
 
     def _simplex(self, features: Tensor, output: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,9 +102,6 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
             shift = self.layout.pointwise(self.correction.shift, features, output)
             return (self.correction.factor * logits + shift).softmax(1)
         return base
-
-    def _channels(self, score: Tensor) -> tuple[int, ...]:  # noqa: ARG002
-        return ()
 
 
 def frequency_logits(raw: Tensor, logits: Tensor, axis: int) -> Tensor:

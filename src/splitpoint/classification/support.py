@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.cache import Table
-from splitpoint.calibration import moments
 from splitpoint.leverage import projection
+from splitpoint.moments import feature_moments
 
 RIDGE = 0.1
 LEAST_CONFIDENCE = -2.0
@@ -62,7 +62,7 @@ class Support(nn.Module):
             steepness: of the sigmoid.
             mass: mean of `s` over the training rows.
         """
-        center, spread = moments(table)
+        center, spread = feature_moments(table)
         project = projection(len(center))
         width = project.shape[1]
         counts, sums = (

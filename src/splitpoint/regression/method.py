@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from splitpoint.batches import Data
 from splitpoint.cache import Table
-from splitpoint.calibration import moments
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.features import Tap
+from splitpoint.head_method import HeadMethod
 from splitpoint.heads import Heads, inverse_softplus
 from splitpoint.joint import MOMENTUM, Companion, follow_features
 from splitpoint.layout import Layout
-from splitpoint.leverage import LARGEST, fit_leverage
-from splitpoint.method import Method, generators_for
-from splitpoint.prediction import aligned
-from splitpoint.recording import Recording, Source, Targets
+from splitpoint.leverage import fit_leverage
+from splitpoint.method import generators_for
+from splitpoint.moments import feature_moments
+from splitpoint.recording import Recording
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
-from splitpoint.training import Member, Rows, folded, held_back, train
+from splitpoint.tasks import Levels, Regression, Rows, TaskName, ascending
+from splitpoint.training import Member, folded, held_back, train
 
 Interval = Literal["split", "consistent", "conformal", "auto"]
 
@@ -30,18 +31,8 @@ CROSS_FITTED = 20_000
 """Most rows with which heads are cross-fitted; beyond, a held-back slice says as much."""
 
 
-def regression_targets(layout: Layout, output: Tensor, target: Tensor) -> Targets:
-    """Residuals ``y - f(x)`` in canonical form; NaN targets are missing entries."""
-    target = aligned(output, target)
-    if torch.isinf(target).any():
-        raise DataError("Expected finite targets (NaN marks a missing one), but got inf; clean the targets.")
-    residual = layout.output(target.double() - output.double()).float()
-    columns = {"output": layout.output(output).float(), "residual": residual}
-    return Targets(columns, ~residual.isnan().all(1))
-
-
 @dataclass(frozen=True)
-class SplitPointRegressor(Method[RegressionPredictor]):
+class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     """Split-point uncertainty for a trained regression network.
 
     `fit` needs the model and data like those it was trained on; it returns a predictor and leaves the model as it
@@ -67,6 +58,8 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             the rows left out. Above 20,000 rows the `held_back` ones serve instead.
     """
 
+    tasks: ClassVar[tuple[TaskName, ...]] = ("regression",)
+
     confidence_level: float | tuple[float, ...] = 0.95
     _: KW_ONLY
     residuals: Literal["train", "loo"] = "loo"
@@ -83,12 +76,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            valid = bool(self.levels) and all(0 < level < 1 for level in self.levels)
-        except (TypeError, ValueError):
-            valid = False
-        if not valid:
-            raise SettingsError(f"Expected confidence levels in (0, 1), but got {self.confidence_level!r}.")
+        ascending(self.confidence_level)
         if self.leverage and not self.standardise:
             raise SettingsError(
                 "Expected leverage=False with standardise=False, but got leverage=True; set one of them."
@@ -117,7 +105,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             "standardise": False,
             "leverage": False,
             "quantile_loss": "coverage",
-            "width": 1_000_000,
+            "width": None,
             "epochs": 400,
             "learning_rate": 1e-4,
             "decay": False,
@@ -128,48 +116,54 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         return cls(confidence_level, **(recipe | changes))
 
     @property
-    def levels(self) -> tuple[float, ...]:
+    def levels(self) -> Levels:
         """Confidence levels, ascending."""
-        level = self.confidence_level
-        return tuple(sorted({float(v) for v in (level if isinstance(level, Sequence) else (level,))}))
+        return ascending(self.confidence_level)
 
     @property
     def outputs(self) -> Outputs:
         """Meaning of the heads' outputs."""
         return Outputs(self.levels, self.shared)
 
+    @property
+    def _task(self) -> Regression:
+        return Regression()
+
+    @property
+    def _reads_calibration(self) -> bool:
+        return self.interval in ("conformal", "auto")
+
     def _fit_recorded(
         self,
         recordings: Sequence[Recording],
-        calibration: Sequence[Data] | None,
-        generators: Sequence[torch.Generator],
+        calibration: Sequence[Recording] | None,
+        seeds: Sequence[int],
         progress: bool,
     ) -> list[RegressionPredictor]:
-        method = replace(self, interval=self._resolved(calibration is not None))
-        groups = method._members([recording.table for recording in recordings], generators)
+        self._check_alike(recordings)
+        method, generators = self._resolved(calibration is not None), generators_for(seeds)
+        prepared = [self._prepared(recording.table) for recording in recordings]
+        groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
-        objective, heads = method._prepared([g[0].table for g in groups], size, generators, recordings[0].tap.device)
+        objective, heads = self._untrained(prepared, size, generators, recordings[0].device)
         scored = train(
             heads,
             [member for group in groups for member in group],
             objective.loss,
             objective.score if bool(groups[0][0].scored.any()) else None,
-            self._training(),
+            self,
             generators_for([seed for g in generators for seed in _seeds(g, size)]),
             group=size,
             label="fitting heads",
             progress=progress,
         )
         shapes = objective.shapes(heads, scored)
-        held_out = None if calibration is None or method.interval != "conformal" else calibration
         return [
-            method._predictor(
+            method._fitted(
                 recording,
                 heads.member((i + 1) * size - 1),
                 {"scale": objective.scale[i * size], "shape": shapes[i], "factors": torch.ones_like(shapes[i][..., 0])},
-                held_out and held_out[i],
-                self._part("calibration", i, len(recordings)),
-                progress,
+                None if calibration is None else calibration[i],
             )
             for i, recording in enumerate(recordings)
         ]
@@ -183,16 +177,13 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             return [folded(table, self.folds, generator) for table, generator in pairs]
         return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
 
-    def _base_loss(self, _layout: Layout, output: Tensor, target: Tensor) -> Tensor:
-        error = output - aligned(output, target)
-        return error[~error.isnan()].square().mean()
-
     def _check_calibration(self, given: bool) -> None:
         self._resolved(given)
 
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
         method = replace(self, leverage=False, residuals="train")
-        objective, heads = method._prepared([Table.in_memory(rows)], 1, generators_for([seed]), device)
+        prepared = method._prepared(Table.in_memory(rows))
+        objective, heads = method._untrained([prepared], 1, generators_for([seed]), device)
 
         def follow(batch: Rows) -> None:
             if not self.standardise:
@@ -204,46 +195,53 @@ class SplitPointRegressor(Method[RegressionPredictor]):
         return Companion(heads, objective.loss, follow, {"scale": objective.scale})
 
     def _after_joint(
-        self, recording: Recording, companion: Companion, calibration: Data | None, _seed: int, progress: bool
+        self,
+        recording: Recording,
+        companion: Companion,
+        calibration: Recording | None,
+        seed: int,  # noqa: ARG002
+        progress: bool,  # noqa: ARG002
     ) -> RegressionPredictor:
-        method = replace(self, interval=self._resolved(calibration is not None))
         scale = companion.extras["scale"][0]
         shape = scale.new_tensor([1.0, 0.0, 0.0]).repeat(len(scale), 2, len(self.levels), 1)
         fitted = {"scale": scale, "shape": shape, "factors": torch.ones_like(shape[..., 0])}
-        held_out = calibration if method.interval == "conformal" else None
-        return method._predictor(recording, companion.heads.member(0), fitted, held_out, "calibration", progress)
+        method = self._resolved(calibration is not None)
+        return method._fitted(recording, companion.heads.member(0), fitted, calibration)
 
-    def _resolved(self, calibrated: bool) -> Interval:
+    def _resolved(self, calibrated: bool) -> SplitPointRegressor:
+        """The same settings with the kind of interval decided."""
         if self.interval == "conformal" and not calibrated:
             raise SettingsError(
                 "Expected calibration data for interval='conformal', but got none; "
                 "pass calibration= to fit, or another interval=."
             )
         if self.interval != "auto":
-            return self.interval
-        return "conformal" if calibrated else "split"
+            return self
+        return replace(self, interval="conformal" if calibrated else "split")
 
-    def _source(self) -> Source:
-        return Source(
-            layer=self.layer,
-            output_key=self.output_key,
-            squeezable=2,
-            targets=regression_targets,
-            kind="regression",
-            batch_size=self.rows_per_call,
-            positions=self.positions,
-        )
+    def _prepared(self, table: Table) -> Prepared:
+        """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out."""
+        _check_every_output(table)
+        center, spread = feature_moments(table)
+        inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
+        if self.leverage or self.residuals == "loo":
+            found = fit_leverage(table, center, spread)
+            more["left_out"] = found.left_out
+            if self.residuals == "loo":
+                more["shrink"] = found.shrink
+            inputs = found.inputs if self.leverage else inputs
+        if not self.standardise:
+            inputs = {"center": torch.zeros_like(inputs["center"]), "spread": torch.ones_like(inputs["spread"])}
+        return Prepared(table.joined(more), inputs)
 
-    def _prepared(
-        self, tables: Sequence[Table], size: int, generators: Sequence[torch.Generator], device: torch.device
+    def _untrained(
+        self, prepared: Sequence[Prepared], size: int, generators: Sequence[torch.Generator], device: torch.device
     ) -> tuple[Objective, Heads]:
         """Loss in units of the residual scale, and heads that start at the marginal quantiles and MARs.
 
         Every table serves a group of `size` consecutive members.
         """
-        for table in tables:
-            _check_every_output(table)
-        inputs = [self._inputs(table) for table in tables]
+        inputs, tables = [own.inputs for own in prepared], [own.table for own in prepared]
         summaries = [summary(table, self.levels) for table in tables]
         outputs = tables[0].width("residual")
 
@@ -252,8 +250,7 @@ class SplitPointRegressor(Method[RegressionPredictor]):
 
         sizes = self.outputs.trunks(self._hidden(tables[0]), self.quantile_layers, self.mar_layers, outputs)
         seeded = generators_for([seed for g in generators for seed in _seeds(g, size)])
-        joint = {key: stacked(inputs, key) for key in inputs[0]}
-        heads = Heads.random(joint, sizes, seeded)
+        heads = Heads.random({key: stacked(inputs, key) for key in inputs[0]}, sizes, seeded)
         scale = stacked(summaries, "scale")
         if not self.standardise:
             plain = Objective(self.outputs, self.quantile_loss, torch.ones_like(scale).to(device), size)
@@ -266,36 +263,27 @@ class SplitPointRegressor(Method[RegressionPredictor]):
             heads.start_at("mar", mars)
         return Objective(self.outputs, self.quantile_loss, scale.to(device), size), heads.to(device)
 
-    def _inputs(self, table: Table) -> dict[str, Tensor]:
-        """Standardisation and leverage of the features; attaches the factor that makes residuals leave-one-out."""
-        center, spread = moments(table)
-        plain = {"center": center[None], "spread": spread[None]}
-        if self.leverage or self.residuals == "loo":
-            with_leverage = fit_leverage(table)
-            if self.residuals == "loo":
-                table.attach("shrink", 1 - table.column("leverage").clamp(max=LARGEST))
-            plain = with_leverage if self.leverage else plain
-        if self.standardise:
-            return plain
-        return {"center": torch.zeros_like(plain["center"]), "spread": torch.ones_like(plain["spread"])}
-
-    def _predictor(
-        self,
-        recording: Recording,
-        heads: Heads,
-        fitted: dict[str, Tensor],
-        calibration: Data | None,
-        part: str,
-        progress: bool,
+    def _fitted(
+        self, recording: Recording, heads: Heads, fitted: dict[str, Tensor], calibration: Recording | None
     ) -> RegressionPredictor:
         tensors = fitted | dict(heads.state_dict(prefix="heads."))
-        predictor = RegressionPredictor(self, recording.tap, recording.layout, recording.inputs, tensors)
-        predictor.heads_to(recording.tap.device)
-        if calibration is not None:
-            same_layer = replace(self, layer=recording.tap.spec)
-            held_out = same_layer._record(recording.tap.model, calibration, part, progress)
-            predictor.factors.copy_(conformal_factors(predictor, held_out.table))
+        predictor = self._predictor(recording.tap, recording.layout, recording.inputs, tensors)
+        predictor.heads_to(recording.device)
+        if calibration is not None and self.interval == "conformal":
+            predictor.factors.copy_(conformal_factors(predictor, calibration.table))
         return predictor
+
+    def _predictor(
+        self, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
+    ) -> RegressionPredictor:
+        return RegressionPredictor(self, tap, layout, inputs, tensors)
+
+
+class Prepared(NamedTuple):
+    """Rows that heads are trained on, and how these standardise their features."""
+
+    table: Table
+    inputs: dict[str, Tensor]
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

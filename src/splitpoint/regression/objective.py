@@ -15,7 +15,8 @@ from splitpoint.calibration import fit_shape
 from splitpoint.consistency import Mars
 from splitpoint.heads import Heads
 from splitpoint.losses import CoverageForm, coverage_loss, masked_mse, pinball_loss
-from splitpoint.training import Losses, Rows
+from splitpoint.tasks import Rows
+from splitpoint.training import Losses
 
 SHAPING_ROWS = 1_000_000
 
@@ -154,7 +155,7 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
 
     A side without residuals has MAR 0, as in `consistency.sample_mars`, and the half-widths of both sides together.
     """
-    residual = torch.cat([part["residual"] / part.get("shrink", 1.0) for part in table.slices()])
+    residual = torch.cat([part["residual"] / part.get("shrink", torch.ones(())) for part in table.slices()])
     scale = residual.abs().nanmean(0).nan_to_num(0.0)
     unit = residual / torch.where(scale > 0, scale, 1.0)
     shares = torch.tensor(levels, dtype=torch.float32)

@@ -16,6 +16,7 @@ from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import PostHocPredictor
+from splitpoint.tasks import RegressionAnswer
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
@@ -32,48 +33,38 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     def __init__(
         self,
         method: SplitPointRegressor,
-        tap: Tap,
+        tap: Tap | None,
         layout: Layout,
         inputs: int,
         tensors: Mapping[str, Tensor],
     ) -> None:
         super().__init__(method, tap, layout, inputs, tensors)
+        self.outputs = method.outputs
         self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")}).eval()
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
 
-    def _predict(self, features: Tensor, output: Tensor) -> RegressionPrediction:
+    def _answer(self, features: Tensor, output: Tensor) -> RegressionAnswer:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
         bounds, mars = self.half_widths(raw)
-        levels = self.method.levels
-        aleatoric = bounds[:, :, :, -1].sum(2)
-        calibrated = self._calibrated(bounds, mars)
-
-        def shaped(values: Tensor) -> Tensor:
-            return self.layout.restore(values, output)
-
-        mean = output if output.dtype == torch.float64 else output.float()
-        down, up = (
-            torch.stack([shaped(calibrated[:, :, side, level]) for level in range(len(levels))], -1) for side in (0, 1)
-        )
-        score = sds(mars)
-        return RegressionPrediction(
+        down, up = self._calibrated(bounds, mars).movedim(3, -1).unbind(2)
+        mean, score = self.task.canonical(self.layout.output(output)), sds(mars)
+        return RegressionAnswer(
+            levels=self.outputs.levels,
             mean=mean,
-            levels=levels,
             lowers=mean.unsqueeze(-1) - down,
             uppers=mean.unsqueeze(-1) + up,
-            aleatoric=shaped(aleatoric),
-            epistemic=shaped(score),
-            total=shaped(mars.up + mars.down + score.sqrt()),
-            reference=self.reference,
-            mar=shaped(mars.total),
-            mar_up=shaped(mars.up),
-            mar_down=shaped(mars.down),
+            aleatoric=bounds[:, :, :, -1].sum(2),
+            epistemic=score,
+            total=mars.up + mars.down + score.sqrt(),
+            mar=mars.total,
+            mar_up=mars.up,
+            mar_down=mars.down,
         )
 
     def half_widths(self, raw: Mapping[str, Tensor]) -> tuple[Tensor, Mars]:
         """Raw head outputs (N, M, ...) -> uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...)."""
-        quantiles, mars = self.method.outputs.decode(raw, axis=1)
+        quantiles, mars = self.outputs.decode(raw, axis=1)
         bounds = shaped_bounds(quantiles, mars, self.shape)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
@@ -92,9 +83,6 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             return bounds * torch.stack([down, up], 2).unsqueeze(3)
         factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
         return (bounds * factors).cummax(3).values
-
-    def _channels(self, score: Tensor) -> tuple[int, ...]:
-        return self.layout.channel_shape(score)
 
 
 def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
@@ -124,6 +112,6 @@ def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
     for output in range(ratio.shape[1]):
         for side, value in enumerate((-1, 1)):
             rows = sign[:, output] == value
-            for index, level in enumerate(predictor.method.levels):
+            for index, level in enumerate(predictor.outputs.levels):
                 factors[output, side, index] = conformal_factor(ratio[rows, output, side, index], level)
     return factors

@@ -1,4 +1,4 @@
-"""Training networks from scratch: one loop that trains a stack of them, each in its own order of the rows."""
+"""The loop that trains a stack of networks, each in its own order of the rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.networks.stack import Stack
+from splitpoint.networks.surgery import seeded
 from splitpoint.optimisers import Adam, Optimiser, Sgd
-from splitpoint.stacking import Stack
-from splitpoint.surgery import seeded
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
 GATHERED = 2**20
@@ -31,7 +31,7 @@ Prepare = Callable[[Tensor], Tensor]
 done for many steps at once, since it takes as long for one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkTraining:
     """How networks are trained.
 
@@ -65,7 +65,7 @@ class NetworkTraining:
         if not all(0 <= milestone <= 1 for milestone in self.milestones):
             raise SettingsError(f"Expected milestones in [0, 1], but got {self.milestones}.")
 
-    def passes(self, steps: int) -> int:
+    def epochs_for(self, steps: int) -> int:
         """Number of epochs when an epoch has that many steps."""
         return self.epochs or min(max(400, -(-FEWEST_STEPS // steps)), max(1, MOST_STEPS // steps))
 
@@ -109,7 +109,7 @@ def train_stack(
         stack = Stack.of(networks, output_key).train()
         feed = feed_of(data, settings.batch_size, networks[0], seeds, prepare)
         optimiser = settings.over(stack.parameters())
-        total = settings.passes(feed.steps)
+        total = settings.epochs_for(feed.steps)
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
                 last = _epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)

@@ -1,7 +1,8 @@
-"""One temperature for class probabilities (Guo et al. 2017): how it is found, and what it changes."""
+"""One factor for all logits: how it is found (Guo et al. 2017), and what it changes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.baselines.answers import ClassAnswer
 from splitpoint.consistency import entropy
 from splitpoint.metrics import ece
+from splitpoint.tasks import ClassAnswer
 
 SMALLEST, LARGEST = 0.01, 100.0
 POINTS, ROUNDS = 41, 6
+PRIOR_ROWS = 5
 ECE_GRID = [step / 10 for step in range(1, 101)]
 """Temperatures that the paper searches: 0.1 to 10 in steps of 0.1."""
 
@@ -55,3 +57,36 @@ def tempered(answer: ClassAnswer, temperature: Tensor) -> ClassAnswer:
     logits = answer.scaled / temperature
     probs = logits.softmax(1)
     return replace(answer, probs=probs, total=entropy(probs, 1), logits=logits)
+
+
+def probable_factor(logits: Tensor, label: Tensor) -> Tensor:
+    """The most probable factor ``a > 0`` of ``softmax(a * logits)``: the inverse of a temperature.
+
+    A standard normal prior on ``log a``, worth five rows, keeps it in hand where few rows are separable.
+
+    >>> logits = torch.tensor([[4.0, 0.0]]).repeat(4000, 1)
+    >>> a = probable_factor(logits, torch.tensor([0, 0, 0, 1]).repeat(1000))
+    >>> round((4 * a).item(), 1)  # the log-odds of 3 : 1
+    1.1
+    """
+    log_factor = logits.new_zeros((), requires_grad=True)
+    rows = max(len(label), 1)
+    minimise(
+        [log_factor],
+        lambda: F.cross_entropy(log_factor.exp() * logits, label) + PRIOR_ROWS * log_factor.square() / (2 * rows),
+    )
+    return log_factor.detach().exp()
+
+
+def minimise(parameters: list[Tensor], objective: Callable[[], Tensor]) -> None:
+    """Move the parameters to where a smooth objective is smallest, by L-BFGS."""
+    optimiser = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+
+    def closure() -> float:
+        optimiser.zero_grad()
+        loss = objective()
+        loss.backward()
+        return float(loss.detach())
+
+    with torch.enable_grad():
+        optimiser.step(closure)
