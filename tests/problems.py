@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from golden.old_ids import METHODS
-from splitpoint.baselines import train_network
+from splitpoint import SplitPointClassifier, SplitPointRegressor
+from splitpoint.baselines import METHODS, train_network
 
 ROWS = 128
 LEVELS = (0.5, 0.95)
@@ -118,15 +118,23 @@ def base(name):
     )
 
 
+HEADS = {"regression": SplitPointRegressor, "classification": SplitPointClassifier}
+
+
+def settings_of(name, task):
+    """Names of the settings that a method has for a task."""
+    own = HEADS[task] if name.startswith("splitpoint") else METHODS[name].method
+    return [f.name for f in fields(own)]
+
+
 def method(name, own, **changes):
     """The method with short training, as far as it has such settings; `changes` it must have."""
     recipe = METHODS[name]
-    task = {"task": own.task} if len(recipe.tasks) == 2 else {}
     wanted = {"confidence_level": LEVELS, "epochs": 4}  # of heads
     if recipe.start == "factory":
         wanted |= {"epochs": own.epochs, "batch_size": own.batch_size, "learning_rate": 1e-2, "members": 3}
-    known = {f.name for f in fields(recipe(**task))}
-    return recipe(**task, **{key: value for key, value in wanted.items() if key in known} | changes)
+    known = settings_of(name, own.task)
+    return recipe(**{key: value for key, value in wanted.items() if key in known} | {"task": own.task} | changes)
 
 
 def post_hoc(name):
