@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import splitpoint as sp
 from networks import mlp
-from splitpoint.bench.networks import resnet18
+from splitpoint.bench.architectures import resnet18
 from splitpoint.datasets import cubic
 
 ROWS, FEATURES = 2_000_000, 128

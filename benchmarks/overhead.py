@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import splitpoint as sp
 from networks import UNet, mlp
-from splitpoint.bench.networks import resnet18
+from splitpoint.bench.architectures import resnet18
 
 
 def regression(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:

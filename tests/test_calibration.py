@@ -11,9 +11,10 @@ from torch import nn
 
 import splitpoint as sp
 from properties import examples
-from splitpoint.cache import Table
-from splitpoint.calibration import GRID, conformal_factor, fit_shape, moments, reference
+from splitpoint.cache import Table, feature_moments
+from splitpoint.calibration import GRID, conformal_factor, reference
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.regression.objective import fit_shape
 
 
 def drawn(seed, *shape):
@@ -147,7 +148,7 @@ def test_moments_are_numpys(offset, monkeypatch):
     table = Table.in_memory({"features": features})
     whole = Table.slices
     monkeypatch.setattr(Table, "slices", lambda self: whole(self, 70))
-    mean, spread = moments(table)
+    mean, spread = feature_moments(table)
     values = features.double().numpy()
     np.testing.assert_allclose(mean, values.mean(0), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(spread[:2], values.std(0)[:2], rtol=1e-4)

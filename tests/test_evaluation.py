@@ -11,9 +11,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import splitpoint as sp
 from splitpoint import metrics
 from splitpoint.errors import DataError
-from splitpoint.evaluation import CLASSIFICATION, REGRESSION
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
 
+REGRESSION = {
+    "rmse", "mae", "picp", "picp_up", "picp_down", "mpiw", "winkler", "piece", "piece_authors", "piece_plus",
+    "piece_minus", "piece_floor_plus", "piece_floor_minus", "pinball", "spearman_epistemic", "spearman_total", "ause",
+}  # fmt: skip
+CLASSIFICATION = {"accuracy", "nll", "brier", "ece", "ece_floor", "adaptive_ece", "classwise_ece"}
 DETECTED = {"auroc_{}", "aupr_{}", "fpr95_{}"}
 ERRORS = {"auroc_error", "aupr_error", "fpr95_error", "auroc_error_epistemic", "auroc_error_entropy", "aurc"}
 
@@ -42,18 +46,18 @@ def classification():
     return method.fit(net, (x[:250], label[:250]), progress=False), x[250:], label[250:]
 
 
-class Told:
-    """A predictor that gives the predictions it was told, batch after batch."""
+class Scripted:
+    """A predictor that gives the predictions it is made of, batch after batch."""
 
-    def __init__(self, *batches, foreign=(), ignore_index=None):
-        self.batches, self.foreign = batches, foreign
+    def __init__(self, *batches, others=(), ignore_index=None):
+        self.batches, self.others = batches, others
         self.method = SimpleNamespace() if ignore_index is None else SimpleNamespace(ignore_index=ignore_index)
 
     def labelled(self, data, progress):
         return iter(self.batches)
 
     def _each(self, data, progress):
-        return iter(self.foreign)
+        return iter(self.others)
 
 
 def regression_of(score, scale=None):
@@ -122,38 +126,45 @@ def test_any_form_of_data_will_do(regression, form):
     assert sp.evaluate(uq, data) == pytest.approx(sp.evaluate(uq, (x, y)), rel=1e-5)
 
 
-def test_foreign_rows_are_told_by_the_epistemic_score(regression):
+def test_other_inputs_are_found_by_the_epistemic_score(regression):
     uq, x, y = regression
     far, near = 20 + 5 * x, 3 * x
     figures = sp.evaluate(uq, (x, y), ood=(far, y), adversarial=near)
     clean = uq.predict(x).epistemic
-    for suffix, foreign in (("ood", far), ("adversarial", near)):
-        score = uq.predict(foreign).epistemic
+    for suffix, others in (("ood", far), ("adversarial", near)):
+        score = uq.predict(others).epistemic
         for name in ("auroc", "aupr", "fpr95"):
             assert figures[f"{name}_{suffix}"] == pytest.approx(getattr(metrics, name)(clean, score))
     assert "auroc_ood_entropy" not in figures
 
 
+def test_a_metric_that_is_added_to_the_table_is_given(regression, monkeypatch):
+    uq, x, y = regression
+    entry = metrics.Metric("hits", lambda evidence: float(len(evidence.target)), "Hits", "none")
+    monkeypatch.setitem(metrics.METRICS, "hits", entry)
+    assert sp.evaluate(uq, (x, y))["hits"] == 100
+
+
 def test_a_distribution_adds_its_score():
     y = torch.tensor([0.5, -0.5, math.nan])
     score = torch.rand(3, generator=torch.Generator().manual_seed(0))
-    figures = sp.evaluate(Told((regression_of(score, torch.ones(3)), y)), None)
+    figures = sp.evaluate(Scripted((regression_of(score, torch.ones(3)), y)), None)
     assert figures["crps"] == pytest.approx(metrics.crps(regression_of(score[:2], torch.ones(2)), y[:2]))
 
 
 def test_maps_of_different_sizes_count_every_pixel_for_errors_and_every_image_for_detection():
     generator = torch.Generator().manual_seed(0)
-    batches, foreign = [], []
+    batches, others = [], []
     for size in (4, 6):
         score, y = torch.rand(2, 2, 1, size, size, generator=generator)
         y[0, 0, 0] = math.nan
         batches.append((regression_of(score), y))
-        foreign.append(regression_of(score + 0.2))
-    figures = sp.evaluate(Told(*batches, foreign=foreign), None, ood=[])
+        others.append(regression_of(score + 0.2))
+    figures = sp.evaluate(Scripted(*batches, others=others), None, ood=[])
     errors = torch.cat([y[~y.isnan()] for _, y in batches])
     assert figures["mae"] == pytest.approx(float(errors.double().mean()))
     assert figures["rows"] == 4
-    groups = [out for out, _ in batches], foreign
+    groups = [out for out, _ in batches], others
     means = [torch.cat([out.epistemic.flatten(1).mean(1) for out in group]) for group in groups]
     assert figures["auroc_ood"] == metrics.auroc(*means)
 
@@ -174,8 +185,8 @@ def test_classification_figures_are_those_of_the_metrics(classification):
     assert figures["auroc_error_epistemic"] == metrics.auroc(out.epistemic[~wrong], out.epistemic[wrong])
     assert figures["auroc_error_entropy"] == metrics.auroc(out.aleatoric[~wrong], out.aleatoric[wrong])
     assert figures["aurc"] == pytest.approx(metrics.aurc(out.total, wrong.double()))
-    foreign = uq.predict(x + 9)
-    assert figures["auroc_ood_entropy"] == metrics.auroc(out.aleatoric, foreign.aleatoric)
+    others = uq.predict(x + 9)
+    assert figures["auroc_ood_entropy"] == metrics.auroc(out.aleatoric, others.aleatoric)
 
 
 @pytest.mark.parametrize(("ignored", "dtype"), [(255, torch.uint8), (255, torch.long), (-100, torch.long)])
@@ -205,7 +216,7 @@ def test_dense_classes_count_every_position_and_sets_are_read(shape, axis):
     label[:, 0] = 7
     sets = probs > 0.3
     out = classes_of(probs, score, axis, sets)
-    figures = sp.evaluate(Told((out, label), ignore_index=7, foreign=[out]), None, adversarial=[])
+    figures = sp.evaluate(Scripted((out, label), ignore_index=7, others=[out]), None, adversarial=[])
     kept = torch.where(label == 7, -100, label)
     assert figures["nll"] == pytest.approx(metrics.nll(out, kept))
     assert figures["set_coverage"] == pytest.approx(metrics.set_coverage(out, kept))
@@ -220,13 +231,13 @@ def test_dense_classes_count_every_position_and_sets_are_read(shape, axis):
 def test_one_class_axis_of_size_one_in_the_labels_is_the_same():
     probs = torch.full((2, 2, 3, 3), 0.5)
     label = torch.zeros(2, 3, 3).long()
-    both = [sp.evaluate(Told((classes_of(probs, probs[:, 0]), y)), None) for y in (label, label[:, None])]
+    both = [sp.evaluate(Scripted((classes_of(probs, probs[:, 0]), y)), None) for y in (label, label[:, None])]
     assert both[0] == pytest.approx(both[1], nan_ok=True)
 
 
 def test_without_errors_there_is_nothing_to_find():
     probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    figures = sp.evaluate(Told((classes_of(probs, probs[:, 0]), torch.tensor([0, 1]))), None)
+    figures = sp.evaluate(Scripted((classes_of(probs, probs[:, 0]), torch.tensor([0, 1]))), None)
     assert figures["accuracy"] == 1
     assert math.isnan(figures["auroc_error"])
     assert figures["aurc"] == 0

@@ -17,21 +17,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-TABULAR = (
-    "mc_dropout, deep_ensemble, evidential_regression, evidential_quantile, sqr_oc, gaussian, laplace, conformal, "
-    "splitpoint and splitpoint_calibrated (the paper's recipe), splitpoint_default and splitpoint_conformal (ours) "
-    "(default: all)"
-)
-PICTORIAL = (
-    "softmax, energy, temperature_scaling, oc, ddu, laplace, deep_ensemble, evidential_classification, splitpoint and "
-    "splitpoint_calibrated (the paper's recipe), splitpoint_default, splitpoint_default_calibrated and "
-    "splitpoint_layers (ours) (default: all)"
-)
-"""Methods of the experiments, as help: importing them would take seconds."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; errors are one sentence on standard error and a non-zero exit code."""
+    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="splitpoint", description="Post-hoc split-point uncertainty for trained PyTorch models."
     )
@@ -41,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
     methods = commands.add_parser("methods", help="list every method: task, cost, what it needs, who defined it")
     methods.set_defaults(run=_methods)
-    _add_bench(commands.add_parser("bench", help="run an experiment of the paper, or go on with it"))
+    bench = commands.add_parser("bench", help="run an experiment of the paper, or go on with it")
+    if argv[:1] == ["bench"]:
+        _add_bench(bench)
     _add_data(commands.add_parser("data", help="list, check and download data sets"))
     _add_report(commands.add_parser("report", help="tables, figures and a page of the results in a folder"))
     options = parser.parse_args(argv)
@@ -102,64 +92,21 @@ def _layers(options: argparse.Namespace) -> str:
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
+    """Options of every suite, from the table; importing it takes a second, which other commands are spared."""
+    from splitpoint.bench.suites import SUITES
+
     suites = parser.add_subparsers(required=True, metavar="SUITE")
-    uci = suites.add_parser("uci", help="nine UCI regression sets, all methods")
-    uci.add_argument("--protocol", default="paper", help="paper (default) or authors: how the experiment is set up")
-    uci.add_argument("--noise", nargs="+", default=["clean"], help="clean (default), log_normal, trimodal")
-    uci.add_argument("--datasets", nargs="+", help="names of sets (default: all nine)")
-    uci.add_argument("--methods", nargs="+", help=TABULAR)
-    _add_run(uci, Path("out/uci"), trials=20, epochs="networks and heads")
-    uci.set_defaults(run=_bench_uci)
-    cubic = suites.add_parser("cubic", help="a cubic with three kinds of noise, all methods, and curves to draw")
-    cubic.add_argument("--noise", nargs="+", help="log_normal, trimodal, gaussian (default: all three)")
-    cubic.add_argument("--methods", nargs="+", help=TABULAR)
-    _add_run(cubic, Path("out/cubic"), trials=3, epochs="networks and heads")
-    cubic.set_defaults(run=_bench_cubic)
-    ablation = suites.add_parser("uci-ablation", help="what every choice of the method is worth, on UCI sets")
-    ablation.add_argument("--datasets", nargs="+", help="names of sets (default: the six of the paper)")
-    ablation.add_argument(
-        "--ablations",
-        nargs="+",
-        help="training, hidden_layers, residuals, quantile_loss, head_layers, calibration, calibration_share "
-        "(default: all)",
-    )
-    _add_run(ablation, Path("out/uci-ablation"), trials=20, epochs="networks and heads")
-    ablation.set_defaults(run=_bench_uci_ablation)
-
-    images = suites.add_parser("images", help="image classifiers: calibration, errors, attacks, out of distribution")
-    _add_pictures(images, ["mnist", "fashion_mnist"])
-    images.add_argument("--methods", nargs="+", help=PICTORIAL)
-    _add_run(images, Path("out/images"), trials=5, epochs="the networks")
-    images.set_defaults(run=_bench_images)
-    variants = suites.add_parser("images-ablation", help="what every choice of the method is worth, on pictures")
-    _add_pictures(variants, ["fashion_mnist"])
-    variants.add_argument("--ablations", nargs="+", help="training, calibration, hidden_layers (default: all)")
-    _add_run(variants, Path("out/images-ablation"), trials=3, epochs="the networks")
-    variants.set_defaults(run=_bench_images_ablation)
-
-
-def _add_pictures(parser: argparse.ArgumentParser, datasets: list[str]) -> None:
-    parser.add_argument(
-        "--datasets",
-        nargs="+",
-        default=datasets,
-        help=f"mnist, fashion_mnist, cifar10, cifar100, imagenet (default: {' '.join(datasets)})",
-    )
-    parser.add_argument(
-        "--network",
-        nargs="+",
-        default=["lenet"],
-        help="lenet (default), vgg16, vgg16_small, wide_resnet, wide_resnet_small, resnet18, resnet20_published, "
-        "resnet32_published, torchvision_vgg16, torchvision_wide_resnet50_2",
-    )
-    parser.add_argument("--ood", nargs="+", help="sets that are out of distribution (default: those of the paper)")
-    parser.add_argument("--protocol", default="short", help="short (default) or paper: how long networks are trained")
-    parser.add_argument("--cache", type=Path, help="folder of trained networks and rows (default: cache in OUT)")
-    parser.add_argument("--device", default="cpu", help="where networks run: cpu (default), cuda, cuda:1, mps, ...")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of every process (default: 1)")
+    for name, suite in SUITES.items():
+        command = suites.add_parser(name, help=suite.help)
+        for option in suite.options:
+            several: dict[str, Any] = {"nargs": "+"} if option.many else {}
+            command.add_argument(f"--{option.name}", type=option.kind, help=option.described(), **several)
+        _add_run(command, Path("out") / name, suite.trials, suite.epochs)
+        command.set_defaults(run=_bench, suite=name, own=[option.name for option in suite.options])
 
 
 def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int, epochs: str) -> None:
+    """Options that all suites have."""
     parser.add_argument(
         "--trials", "--seeds", type=int, default=trials, help=f"of every experiment (default: {trials})"
     )
@@ -171,57 +118,11 @@ def _add_run(parser: argparse.ArgumentParser, out: Path, trials: int, epochs: st
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def _of_run(options: argparse.Namespace) -> dict[str, Any]:
-    """What all experiments take."""
-    return {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed")} | {
-        "retry": options.retry_failed,
-        "progress": not options.quiet,
-    }
+def _bench(options: argparse.Namespace) -> str:
+    from splitpoint.bench.run import bench
 
-
-def _bench_uci(options: argparse.Namespace) -> str:
-    from splitpoint.bench.suites import bench_uci
-
-    return bench_uci(
-        options.out,
-        protocol=options.protocol,
-        noises=options.noise,
-        datasets=options.datasets,
-        methods=options.methods,
-        **_of_run(options),
-    )
-
-
-def _bench_cubic(options: argparse.Namespace) -> str:
-    from splitpoint.bench.suites import bench_cubic
-
-    return bench_cubic(options.out, noises=options.noise, methods=options.methods, **_of_run(options))
-
-
-def _bench_uci_ablation(options: argparse.Namespace) -> str:
-    from splitpoint.bench.suites import bench_uci_ablation
-
-    return bench_uci_ablation(options.out, datasets=options.datasets, ablations=options.ablations, **_of_run(options))
-
-
-def _bench_images(options: argparse.Namespace) -> str:
-    from splitpoint.bench.suites import bench_images
-
-    return bench_images(options.out, methods=options.methods, **_of_pictures(options), **_of_run(options))
-
-
-def _bench_images_ablation(options: argparse.Namespace) -> str:
-    from splitpoint.bench.suites import bench_images_ablation
-
-    return bench_images_ablation(options.out, ablations=options.ablations, **_of_pictures(options), **_of_run(options))
-
-
-def _of_pictures(options: argparse.Namespace) -> dict[str, Any]:
-    """What all experiments on pictures take."""
-    return {name: getattr(options, name) for name in ("datasets", "protocol", "cache", "device", "threads")} | {
-        "networks": options.network,
-        "outside": options.ood,
-    }
+    given = {name: getattr(options, name) for name in ("trials", "epochs", "jobs", "seed", *options.own)}
+    return bench(options.suite, options.out, retry=options.retry_failed, progress=not options.quiet, **given)
 
 
 def _methods(_: argparse.Namespace) -> str:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget, protocol_of
-from splitpoint.datasets import TABLES, Tabular, uci
+from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget
+from splitpoint.datasets import TABLES, Tabular
 from splitpoint.datasets.folders import find
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.metrics import Evidence, measured
+from splitpoint.prediction import RegressionPrediction
 
 PAPER, AUTHORS = PROTOCOLS["paper"], PROTOCOLS["authors"]
 EIGHT_TO_TWO = {"boston", "wine"}
@@ -28,9 +30,9 @@ def synthetic(rows=1000, name="concrete"):
 
 def real(protocol, name):
     try:
-        find(uci.path_of(name))
+        find(TABLES[name].path)
     except DataError:
-        pytest.skip(f"SPLITPOINT_DATA names no folder with {uci.path_of(name)}")
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {TABLES[name].path}")
     return protocol.table(name)
 
 
@@ -108,7 +110,7 @@ def test_a_trial_is_the_same_every_time_and_others_differ(protocol, noise):
     for part in ("train", "test", "proper", "calibration"):
         assert all(torch.equal(a, b) for a, b in zip(getattr(one, part), getattr(again, part), strict=True))
     assert not torch.equal(one.train[1], other.train[1])
-    assert not torch.equal(one.held_out, other.held_out)
+    assert not torch.equal(one.calibration[0], other.calibration[0])
 
 
 def test_trials_do_not_touch_the_global_generator():
@@ -223,20 +225,51 @@ def test_calibration_rows_are_three_tenths_of_the_training_rows_or_80(protocol, 
 # Wrong names
 
 
-def test_an_unknown_protocol_lists_those_there_are():
-    with pytest.raises(SettingsError, match=r"Expected protocol to be one of \['authors', 'paper'\], but got 'mine'"):
-        protocol_of("mine")
-
-
 def test_an_unknown_noise_lists_those_there_are():
     with pytest.raises(SettingsError, match=r"Expected noise to be one of .*log_normal.*, but got 'loud'"):
         PAPER.trial(synthetic(), "loud", 0)
 
 
 def test_calibration_rows_of_a_smaller_share_are_part_of_those_of_a_larger_one():
-    table, protocol = synthetic(), protocol_of("paper")
-    masks = [protocol.trial(table, "clean", 3, share).held_out for share in (0.1, 0.3, 0.5)]
-    assert [int(mask.sum()) for mask in masks] == [90, 270, 450]
-    for small, large in itertools.pairwise(masks):
-        assert bool(large[small].all())
-    assert torch.equal(masks[1], protocol.trial(table, "clean", 3).held_out)
+    table = synthetic()
+    parts = [PAPER.trial(table, "clean", 3, share).calibration for share in (0.1, 0.3, 0.5)]
+    rows = [set(inputs[:, 0].tolist()) for inputs, _ in parts]
+    assert [len(part) for part in rows] == [90, 270, 450]
+    for small, large in itertools.pairwise(rows):
+        assert small < large
+    assert torch.equal(parts[1][0], PAPER.trial(table, "clean", 3).calibration[0])
+
+
+# Predictions as they are judged
+
+
+def ensemble():
+    """Two rows with noise variances 4 and 9, epistemic variances 1 and 16 and intervals of width 2."""
+    mean, noise, doubt = (torch.tensor(values)[:, None] for values in ([1.0, 2.0], [4.0, 9.0], [1.0, 16.0]))
+    bounds = {"lowers": mean[..., None] - 1, "uppers": mean[..., None] + 1}
+    return RegressionPrediction(noise, doubt, noise + doubt, None, mean, (0.95,), **bounds)
+
+
+@pytest.mark.parametrize("method", ["mc_dropout", "deep_ensemble"])
+def test_ensembles_as_published_are_two_mean_deviations_wide_and_add_deviations(method):
+    own = ensemble()
+    found = AUTHORS.as_published(method, own)
+    assert found.lowers.tolist() == [[[1.0 - 4.0]], [[2.0 - 6.0]]]
+    assert found.uppers.tolist() == [[[1.0 + 4.0]], [[2.0 + 6.0]]]
+    assert found.total.tolist() == [[3.0], [7.0]]
+    assert found.epistemic is own.epistemic
+    ours, published = (measured(Evidence(out, own.mean + 1), recorded=True) for out in (own, found))
+    assert (ours["mpiw"], published["mpiw"]) == (2, 10)
+    assert ours["rmse"] == published["rmse"]
+
+
+@pytest.mark.parametrize("method", ["splitpoint", "evidential_regression", "gaussian"])
+def test_other_methods_are_published_as_they_are(method):
+    own = ensemble()
+    assert AUTHORS.as_published(method, own) is own
+
+
+@pytest.mark.parametrize("method", ["deep_ensemble", "gaussian"])
+def test_the_paper_judges_every_method_as_it_is(method):
+    own = ensemble()
+    assert PAPER.as_published(method, own) is own

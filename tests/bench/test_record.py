@@ -13,9 +13,9 @@ from splitpoint.bench.record import RECORDS, Cell, Journal, Record, parse, read_
 from splitpoint.errors import DataError
 
 
-def record(trial=0, stack=(0, 1), method="gaussian", seed=0, **parts):
-    cell = Cell("uci", "paper", "clean", "yacht", method)
-    return Record(*cell, trial=trial, stack=stack, seed=seed, **{"metrics": {"rmse": trial + 0.5}} | parts)
+def record(trial=0, stack=(0, 1), method="gaussian", seed=0, network="", **parts):
+    cell = Cell("uci", "paper", "clean", "yacht", method, network=network)
+    return Record(**cell._asdict(), trial=trial, stack=stack, seed=seed, **{"metrics": {"rmse": trial + 0.5}} | parts)
 
 
 def stack_of(*trials, **parts):
@@ -46,7 +46,64 @@ def test_a_record_comes_back_as_it_was():
 
 
 def test_a_record_knows_its_cell():
-    assert record().cell == ("uci", "paper", "clean", "yacht", "gaussian", "")
+    assert record().cell == ("uci", "paper", "clean", "yacht", "gaussian", "", "")
+    assert record(network="lenet").cell == ("uci", "paper", "clean", "yacht", "gaussian", "", "lenet")
+
+
+# Lines of older versions
+
+
+def older(method="gaussian", dataset="yacht", metrics=None, settings=None):
+    """A line as it was written before lines had a format and records a network."""
+    values = json.loads(record(method=method).line()) | {"dataset": dataset}
+    del values["format"], values["network"]
+    return json.dumps(values | {"metrics": metrics or {}, "settings": settings or {}})
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("splitpoint", "splitpoint_paper"),
+        ("splitpoint_calibrated", "splitpoint_paper_calibrated"),
+        ("splitpoint_default", "splitpoint"),
+        ("splitpoint_default_calibrated", "splitpoint_conformal"),
+        ("splitpoint_conformal", "splitpoint_conformal"),
+        ("splitpoint_layers", "splitpoint_layers"),
+        ("gaussian", "gaussian"),
+    ],
+)
+def test_older_ids_of_methods_are_those_of_today(before, now):
+    found = parse(older(before))
+    assert found.method == now
+    assert parse(found.line()) == found
+
+
+def test_older_names_of_metrics_and_settings_are_those_of_today():
+    found = parse(
+        older(metrics={"auroc_adv": 0.6, "auroc_adv_entropy": None, "ece": 0.1}, settings={"outside": "svhn"})
+    )
+    assert found.metrics == pytest.approx(
+        {"auroc_adversarial": 0.6, "auroc_adversarial_entropy": math.nan, "ece": 0.1}, nan_ok=True
+    )
+    assert found.settings == {"ood": "svhn"}
+
+
+def test_older_data_sets_are_told_from_their_networks():
+    found = parse(older(dataset="cifar10/vgg16"))
+    assert (found.dataset, found.network) == ("cifar10", "vgg16")
+    assert (parse(older()).dataset, parse(older()).network) == ("yacht", "")
+
+
+def test_lines_of_this_format_keep_their_names(journal):
+    line = record(method="splitpoint", metrics={"auroc_adv": 0.5}).line()
+    assert json.loads(line)["format"] == 2
+    assert (parse(line).method, parse(line).metrics) == ("splitpoint", {"auroc_adv": 0.5})
+
+
+def test_lines_of_a_format_that_is_not_known_are_skipped(journal):
+    later = json.loads(record(0, (0,)).line()) | {"format": 3}
+    journal.path.write_text(json.dumps(later) + "\n" + text_of(stack_of(1)))
+    assert journal.read() == stack_of(1)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -4,20 +4,23 @@
 that are either training or test rows, one budget for all sets.
 
 `authors`: what the published code does, to compare with the published tables: 8:2 splits of boston and wine, the second
-target of energy and naval, budgets of their own for three sets, yacht without its first row, and noise on two further
-copies of all rows made before the split, so that test inputs occur in training.
+target of energy and naval, budgets of their own for three sets, yacht without its first row, noise on two further
+copies of all rows made before the split, so that test inputs occur in training, and intervals of ensembles without the
+spread of their members.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from splitpoint.bench.suite import Trial
 from splitpoint.datasets import UCI_NOISE_LAWS, Tabular, load, split, standardise
 from splitpoint.errors import SettingsError
+from splitpoint.prediction import RegressionPrediction
 
 NOISES = ("clean", "log_normal", "trimodal")
 CALIBRATION_SHARE, FEWEST_CALIBRATION_ROWS = 0.3, 80
@@ -39,33 +42,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Standardised rows of one trial, (N, F) inputs and (N, 1) targets.
-
-    Attributes:
-        train: training rows.
-        test: test rows.
-        scale: units of the target in one standard unit.
-        held_out: which of the training rows serve calibration, for methods that need it; those train on the others.
-    """
-
-    train: Rows
-    test: Rows
-    scale: float
-    held_out: Tensor
-
-    @property
-    def proper(self) -> Rows:
-        """Training rows that do not serve calibration."""
-        return self.train[0][~self.held_out], self.train[1][~self.held_out]
-
-    @property
-    def calibration(self) -> Rows:
-        """Training rows that do."""
-        return self.train[0][self.held_out], self.train[1][self.held_out]
-
-
-@dataclass(frozen=True)
 class Protocol:
     """One way to set the experiments up.
 
@@ -76,6 +52,7 @@ class Protocol:
         budgets: of sets that differ from `Budget()`.
         skipped_rows: rows dropped at the start of a set.
         leaks: whether noise is added to copies of the rows before the split.
+        own_ensembles: whether ensembles are judged as the published code does, see `as_published`.
     """
 
     name: str
@@ -84,6 +61,7 @@ class Protocol:
     budgets: dict[str, Budget]
     skipped_rows: dict[str, int]
     leaks: bool
+    own_ensembles: bool = False
 
     def budget(self, dataset: str) -> Budget:
         """How the networks of a data set are trained."""
@@ -97,8 +75,20 @@ class Protocol:
         """How many times a trial holds every row of the data set."""
         return 3 if self.leaks and noise != "clean" else 1
 
+    def as_published(self, method: str, prediction: RegressionPrediction) -> RegressionPrediction:
+        """The prediction of a method, of ensembles as the published code has it where the protocol does.
+
+        The interval is then ``mean -+ 2 sigma`` with the mean noise alone, the total score the sum of both deviations.
+        """
+        if not self.own_ensembles or method not in ("mc_dropout", "deep_ensemble"):
+            return prediction
+        sigma = prediction.aleatoric.sqrt()
+        half = 2 * sigma.unsqueeze(-1) * torch.ones_like(prediction.lowers)
+        mean = prediction.mean.unsqueeze(-1)
+        return replace(prediction, lowers=mean - half, uppers=mean + half, total=sigma + prediction.epistemic.sqrt())
+
     def trial(self, table: Tabular, noise: str, trial: int, share: float | None = None) -> Trial:
-        """Rows of one trial; they depend on the protocol, the set, the noise and the trial's number only.
+        """Standardised rows of one trial, which depend on the protocol, the set, the noise and the number only.
 
         A share of the training rows serves calibration, or three tenths but at least 80 of them where none is given;
         the rows of a smaller share are part of those of a larger one.
@@ -117,16 +107,19 @@ class Protocol:
             draw = UCI_NOISE_LAWS[noise]
             y_train = y_train + draw(len(y_train), generator)[:, None].float()
             y_test = y_test + draw(len(y_test), generator)[:, None].float()
-        held_out = held_out_rows(len(train), generator, share)
-        return Trial((parts.x_train, y_train), (parts.x_test, y_test), parts.scale, held_out)
+        return trial_of((parts.x_train, y_train), (parts.x_test, y_test), generator, parts.scale, share)
 
 
-def held_out_rows(rows: int, generator: torch.Generator, share: float | None = None) -> Tensor:
-    """A mask (rows,) of the training rows that serve calibration; see `Protocol.trial`."""
-    mask = torch.zeros(rows, dtype=torch.bool)
+def trial_of(
+    train: Rows, test: Rows, generator: torch.Generator, scale: float = 1.0, share: float | None = None
+) -> Trial:
+    """A trial with random training rows for calibration; see `Protocol.trial` for how many."""
+    inputs, targets = train
+    rows = len(inputs)
     count = max(int(CALIBRATION_SHARE * rows), FEWEST_CALIBRATION_ROWS) if share is None else int(share * rows)
-    mask[torch.randperm(rows, generator=generator)[:count]] = True
-    return mask
+    held = torch.zeros(rows, dtype=torch.bool)
+    held[torch.randperm(rows, generator=generator)[:count]] = True
+    return Trial(train, (inputs[~held], targets[~held]), (inputs[held], targets[held]), test, scale)
 
 
 def _with_noisy_copies(x: Tensor, y: Tensor, noise: str, generator: torch.Generator) -> Rows:
@@ -149,13 +142,7 @@ PROTOCOLS: dict[str, Protocol] = {
         },
         skipped_rows={"yacht": 1},
         leaks=True,
+        own_ensembles=True,
     ),
 }
 """Protocols by name."""
-
-
-def protocol_of(name: str) -> Protocol:
-    """The protocol `name`, or an error that lists them."""
-    if name not in PROTOCOLS:
-        raise SettingsError(f"Expected protocol to be one of {sorted(PROTOCOLS)}, but got {name!r}.")
-    return PROTOCOLS[name]

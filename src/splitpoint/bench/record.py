@@ -7,7 +7,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,19 @@ from splitpoint.errors import DataError
 
 RECORDS = "records.jsonl"
 
+FORMAT = 2
+"""Of the lines that are written. Lines without a format are older, and are read with the names below."""
+
+METHODS_BEFORE = {
+    "splitpoint": "splitpoint_paper",
+    "splitpoint_calibrated": "splitpoint_paper_calibrated",
+    "splitpoint_default": "splitpoint",
+    "splitpoint_default_calibrated": "splitpoint_conformal",
+}
+METRICS_BEFORE = {"auroc_adv": "auroc_adversarial", "auroc_adv_entropy": "auroc_adversarial_entropy"}
+SETTINGS_BEFORE = {"outside": "ood"}
+"""Ids of methods, names of metrics and names of settings in older lines, and what they are called now."""
+
 K = TypeVar("K")
 
 
@@ -33,6 +46,12 @@ class Cell(NamedTuple):
     dataset: str
     method: str
     variant: str = ""
+    network: str = ""
+
+    @property
+    def place(self) -> str:
+        """Data set and network, for people."""
+        return f"{self.dataset}/{self.network}" if self.network else self.dataset
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Record:
         suite: "uci", "cubic", "uci-ablation", ...
         protocol: "paper", "authors" or "short".
         noise: law of the noise that was added, or "clean".
-        dataset: its name.
+        dataset: name of the data set.
         method: id of the method.
         variant: what an ablation changed, as ``key=value;key=value``.
         trial: number of the trial.
@@ -54,6 +73,7 @@ class Record:
         settings: of the method and its networks.
         error: why the trial failed; None where it did not.
         versions: of the software.
+        network: name of the base network; empty where the suite has one network only.
     """
 
     suite: str
@@ -70,24 +90,44 @@ class Record:
     settings: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    network: str = ""
 
     @property
     def cell(self) -> Cell:
         """The cell that it belongs to."""
-        return Cell(self.suite, self.protocol, self.noise, self.dataset, self.method, self.variant)
+        return Cell(*(getattr(self, name) for name in Cell._fields))
 
     def line(self) -> str:
         """The record as one line of JSON; NaN and infinity, which JSON lacks, become null."""
-        return json.dumps(finite(asdict(self)), sort_keys=True, default=str) + "\n"
+        return json.dumps(finite(asdict(self)) | {"format": FORMAT}, sort_keys=True, default=str) + "\n"
 
 
 def parse(line: str) -> Record:
-    """The record of a line; metrics that are null become NaN."""
+    """The record of a line; metrics that are null become NaN, and older names those of today."""
     values = json.loads(line)
+    written = values.pop("format", None)
+    if written is None:
+        values = current(values)
+    elif written != FORMAT:
+        raise ValueError(f"Expected a line of format {FORMAT}, but got {written}.")
     values["stack"] = tuple(values["stack"])
     for name in ("metrics", "timing"):
         values[name] = {key: math.nan if value is None else value for key, value in values[name].items()}
     return Record(**values)
+
+
+def current(values: Mapping[str, Any]) -> dict[str, Any]:
+    """An older line, of a record or of what pages draw, with the names of today.
+
+    Its data set is told together with its network, if it has one.
+    """
+    dataset, _, network = values["dataset"].partition("/")
+    found = {**values, "dataset": dataset, "network": network}
+    found["method"] = METHODS_BEFORE.get(values["method"], values["method"])
+    for part, names in (("metrics", METRICS_BEFORE), ("settings", SETTINGS_BEFORE)):
+        if part in values:
+            found[part] = {names.get(name, name): value for name, value in values[part].items()}
+    return found
 
 
 def finite(value: Any) -> Any:
@@ -153,15 +193,12 @@ class Journal:
             return file.read(1) == b"\n"
 
     def read(self) -> list[Record]:
-        """All records of whole stacks; torn lines and torn stacks do not count.
-
-        Of every trial it is the first that did not fail, or the first.
-        """
+        """All records of whole stacks, see `whole_stacks`; torn lines and torn stacks do not count."""
         if not self.path.is_file():
             return []
         with open(self.path, encoding="utf-8", errors="replace") as file:
             found = [record for record in map(_whole, file) if record is not None]
-        return _whole_stacks(found)
+        return whole_stacks(found)
 
 
 def _whole(line: str) -> Record | None:
@@ -175,7 +212,8 @@ def _whole(line: str) -> Record | None:
     return record
 
 
-def _whole_stacks(records: Iterable[Record]) -> list[Record]:
+def whole_stacks(records: Iterable[Record]) -> list[Record]:
+    """Those of stacks without gaps; of every trial the first that did not fail, or the first."""
     stacks: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
         _keep(stacks.setdefault((*record.cell, record.seed, record.stack), {}), record.trial, record)

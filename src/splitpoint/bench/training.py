@@ -7,10 +7,10 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,47 +19,21 @@ from tqdm import tqdm
 
 from splitpoint.batches import placement
 from splitpoint.bench.checkpoints import Checkpoint, Log, Stored
+from splitpoint.datasets.images import ImageSet
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.files import model_fingerprint
-from splitpoint.surgery import Factory, build, seeded
+from splitpoint.networks import Factory, build, seeded
 
 LAYOUT = torch.channels_last
-"""Of weights and pictures in memory; convolutions on a CPU train faster in it than in the plain one."""
+"""Of weights and images in memory; convolutions on a CPU train faster in it than in the plain one."""
 
 PADDING = 4
 RISE = 0.3
 """Share of a one-cycle training in which the learning rate rises."""
 
 
-class Pictures(Protocol):
-    """A data set of pictures in memory or on disk, read by places."""
-
-    @property
-    def name(self) -> str:
-        """Of the data set."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
-        ...
-
-    @property
-    def labels(self) -> Tensor:
-        """Classes (N,) of all pictures."""
-        ...
-
-    def pixels(self, places: Tensor) -> Tensor:
-        """Pictures (n, C, H, W) as bytes."""
-        ...
-
-    def digest(self) -> str:
-        """What tells them from others."""
-        ...
-
-
 Loss = Callable[[Tensor, Tensor, float], Tensor]
-"""From logits (B, K), labels (B,) and the share of the training that is done to the loss (B,) of every picture."""
+"""From logits (B, K), labels (B,) and the share of the training that is done to the loss (B,) of every image."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, _part: float) -> Tensor:
@@ -72,16 +46,16 @@ class Schedule:
     """How an image classifier is trained: stochastic gradient descent with momentum.
 
     Attributes:
-        epochs: passes over the pictures.
+        epochs: passes over the images.
         learning_rate: the highest.
-        batch_size: pictures of a step.
+        batch_size: images of a step.
         momentum: of the optimiser.
         nesterov: whether the momentum looks ahead.
         weight_decay: L2 penalty.
         decay: of the learning rate: "steps" divides it by ten after each of the `milestones`; "one_cycle" lets it
             rise linearly over the first three tenths of the training and then fall linearly to zero.
         milestones: shares of the training.
-        augment: whether pictures are cropped at random from ones with four black pixels around, and half of them
+        augment: whether images are cropped at random from ones with four black pixels around, and half of them
             mirrored; not for digits and letters, whose mirror images mean something else.
     """
 
@@ -133,23 +107,11 @@ PAPER = Schedule(350, 0.1, milestones=(150 / 350, 250 / 350), augment=True)
 """The paper's: 350 epochs, a tenth of the learning rate after 150 and 250. Batches, weight decay and augmentation,
 which it leaves open, are the customary ones."""
 
-_CYCLE = Schedule(30, 0.1, nesterov=True, decay="one_cycle", augment=True)
 
-SHORT: dict[str, Schedule] = {
-    "lenet": Schedule(6, 0.05, nesterov=True, decay="one_cycle"),
-    "vgg16": replace(_CYCLE, learning_rate=0.05),
-    "vgg16_small": replace(_CYCLE, learning_rate=0.05, epochs=15),
-    "wide_resnet": _CYCLE,
-    "wide_resnet_small": replace(_CYCLE, epochs=15),
-    "resnet18": _CYCLE,
-}
-"""Schedules by network for a CPU: one cycle of few epochs."""
-
-
-def augmented(pictures: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crops of pictures (B, C, H, W) with four black pixels around them, half of them mirrored."""
-    count, _, height, width = pictures.shape
-    padded = F.pad(pictures, (PADDING,) * 4)
+def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Random crops of images (B, C, H, W) with four black pixels around them, half of them mirrored."""
+    count, _, height, width = images.shape
+    padded = F.pad(images, (PADDING,) * 4)
     crops = padded.unfold(2, height, 1).unfold(3, width, 1)
     down, right = torch.randint(2 * PADDING + 1, (2, count), generator=generator)
     cropped = crops[torch.arange(count), :, down, right]
@@ -159,7 +121,7 @@ def augmented(pictures: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Training:
-    """One training and its files, which are named after what it depends on: settings, first weights and pictures.
+    """One training and its files, which are named after what it depends on: settings, first weights and images.
 
     The weights after every epoch are written whole or not at all, together with the momentum of the optimiser, and an
     epoch draws its random numbers from the seed and its own number. So a training that was killed goes on after its
@@ -167,9 +129,9 @@ class Training:
 
     Attributes:
         build: makes the untrained network.
-        data: the pictures.
+        data: the images.
         schedule: of the training.
-        seed: of the initial weights, the order of the pictures and their augmentation.
+        seed: of the initial weights, the order of the images and their augmentation.
         cache: folder of the files.
         key: what else tells this training from others, as JSON; ``network`` is its name for people.
         loss: a named function, see `Loss`; where it is a method, its owner's settings count too.
@@ -178,7 +140,7 @@ class Training:
     """
 
     build: Factory
-    data: Pictures
+    data: ImageSet
     schedule: Schedule
     seed: int
     cache: Path
@@ -189,7 +151,7 @@ class Training:
     def network(self, progress: bool = True) -> nn.Module:
         """The trained network on its device, in eval mode and frozen; `progress` shows a bar while it is trained."""
         if len(self.data.labels) < 2:
-            raise DataError(f"Expected at least two pictures to train on, but got {len(self.data.labels)}.")
+            raise DataError(f"Expected at least two images to train on, but got {len(self.data.labels)}.")
         with torch.inference_mode(False), torch.enable_grad():
             network, found = self._untrained().to(self.device), self._checkpoint.weights()
             if found is None:
@@ -199,9 +161,13 @@ class Training:
         return network.eval().requires_grad_(False)
 
     def log(self) -> Log:
-        """Loss, accuracy on the augmented pictures and CPU seconds of every epoch; empty where it is not finished."""
+        """Loss, accuracy on the augmented images and CPU seconds of every epoch; empty where it is not finished."""
         found = self._checkpoint.weights()
         return [] if found is None else found.log
+
+    def seconds(self) -> float:
+        """CPU seconds of the whole training; 0 where it is not finished."""
+        return sum(epoch["cpu_seconds"] for epoch in self.log())
 
     def _untrained(self) -> nn.Module:
         network = build(self.build, self.seed)
@@ -214,7 +180,7 @@ class Training:
             "key": dict(self.key),
             "data": self.data.name,
             "rows": len(self.data.labels),
-            "pictures": self.data.digest(),
+            "images": self.data.digest(),
             "schedule": asdict(self.schedule),
             "seed": self.seed,
             "loss": _name_of(self.loss),
@@ -249,7 +215,7 @@ class Training:
     def _epoch(
         self, network: nn.Module, optimiser: torch.optim.Optimizer, rows: Tensor, epoch: int, shown: tqdm[None]
     ) -> tuple[float, float]:
-        """One pass; returns the mean loss and the share of pictures that were put in the right class."""
+        """One pass; returns the mean loss and the share of images that were put in the right class."""
         draw = zlib.crc32(f"{self.seed} {epoch}".encode())
         generator = torch.Generator().manual_seed(draw)
         batches = _batches(rows[torch.randperm(len(rows), generator=generator)], self.schedule.batch_size)
@@ -273,13 +239,13 @@ class Training:
         generator: torch.Generator,
         part: float,
     ) -> tuple[float, int]:
-        """One batch; returns its mean loss and the number of pictures that were put in the right class."""
+        """One batch; returns its mean loss and the number of images that were put in the right class."""
         device, dtype = placement(network)
-        pictures, labels = self.data.pixels(places), self.data.labels[places].to(device)
+        images, labels = self.data.pixels(places), self.data.labels[places].to(device)
         if self.schedule.augment:
-            pictures = augmented(pictures, generator)
+            images = augmented(images, generator)
         optimiser.zero_grad()
-        logits = network(pictures.to(device).to(dtype=dtype, memory_format=LAYOUT).div(255))
+        logits = network(images.to(device).to(dtype=dtype, memory_format=LAYOUT).div(255))
         _check(logits, labels)
         loss = self.loss(logits, labels, part).mean()
         loss.backward()
@@ -307,7 +273,7 @@ def _check(logits: Tensor, labels: Tensor) -> None:
     lowest, highest = int(labels.min()), int(labels.max())
     if logits.dim() != 2 or len(logits) != len(labels) or lowest < 0 or highest >= logits.shape[1]:
         raise DataError(
-            f"Expected logits (pictures, classes) of {len(labels)} pictures with labels {lowest} to {highest}, but the "
+            f"Expected logits (images, classes) of {len(labels)} images with labels {lowest} to {highest}, but the "
             f"network gave {tuple(logits.shape)}; build it for the classes of the data."
         )
 

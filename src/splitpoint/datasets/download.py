@@ -11,19 +11,29 @@ import contextlib
 import fnmatch
 import os
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
-from splitpoint.datasets import archives, content, npz, raw, uci
+from splitpoint.datasets import tables
+from splitpoint.datasets.arrays import read_idx, require_package, write_npz
+from splitpoint.datasets.entry import ImageEntry, TableEntry
 from splitpoint.datasets.fetch import fetch
 from splitpoint.datasets.folders import VARIABLE, folders
-from splitpoint.datasets.image_formats import read_idx
-from splitpoint.datasets.registry import Entry, entry
+from splitpoint.datasets.inventory import verify, verify_arrays
+from splitpoint.datasets.registry import DataSet, entry
 from splitpoint.errors import DataError, SettingsError
 
 DOWNLOADS = "downloads"
 """Folder for what has been downloaded but not converted yet, so that an interrupted download can go on."""
+
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
+"""What reading a damaged archive raises."""
 
 
 def default_folder() -> Path:
@@ -37,7 +47,7 @@ def default_folder() -> Path:
 def download(
     name: str, folder: Path | None = None, *, attempts: int = 5, wait: float = 1.0, progress: bool = True
 ) -> Path:
-    """Get the set `name` of `registry.SETS` into `folder`, by default the first of SPLITPOINT_DATA; returns its path.
+    """Get the set `name` of `SETS` into `folder`, by default the first of SPLITPOINT_DATA; returns its path.
 
     A set that is there already and whole is left as it is; a damaged one is replaced. `attempts`, `wait` and `progress`
     are those of `fetch.fetch`.
@@ -45,20 +55,21 @@ def download(
     wanted = entry(name)
     folder = default_folder() if folder is None else folder
     target = folder / wanted.path
-    if _is_whole(name, wanted, target):
+    if _is_whole(wanted, target):
         return target
     if not wanted.sources:
         raise DataError(f"Expected {name} in {target}, but it cannot be downloaded; {wanted.by_hand}.")
-    if wanted.form == "table":
-        raw.require(name)
-    waiting = target if wanted.form == "plain" else folder / DOWNLOADS / name
+    if isinstance(wanted, TableEntry):
+        require_package(wanted.reader)
+    plain = isinstance(wanted, ImageEntry) and wanted.packed == "plain"
+    waiting = target if plain else folder / DOWNLOADS / name
     files = [
         fetch(source.url, waiting / source.file_name, source.checksum, attempts=attempts, wait=wait, progress=progress)
         for source in wanted.sources
     ]
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _FORMS[wanted.form](name, wanted, files, target)
+        _convert(wanted, files, target)
     except DataError:
         _discard(waiting, target)  # what was wrong would be wrong again
         raise
@@ -72,91 +83,110 @@ def _discard(waiting: Path, target: Path) -> None:
         shutil.rmtree(waiting)
 
 
-def _is_whole(name: str, wanted: Entry, target: Path) -> bool:
+def _is_whole(wanted: DataSet, target: Path) -> bool:
     try:
-        content.verify(name, wanted, target)
+        verify(wanted, target)
     except DataError:
         return False
     return True
 
 
-def _table(name: str, _: Entry, files: Sequence[Path], target: Path) -> None:
+def _convert(wanted: DataSet, files: Sequence[Path], target: Path) -> None:
+    """Make the set at `target` from its downloaded files."""
+    if isinstance(wanted, TableEntry):
+        _table(wanted, files[0], target)
+    elif wanted.packed == "idx":
+        _idx(wanted, files, target)
+    elif wanted.packed == "tar":
+        _unpack(wanted, files[0], target, _by_name)
+    elif wanted.packed == "folder":
+        _unpack(wanted, files[0], target, _by_pattern)
+
+
+def _table(wanted: TableEntry, file: Path, target: Path) -> None:
     """Write the first candidate in the customary order, or else the first with the right rows."""
-    right: dict[bool, uci.Arrays] = {}
-    for arrays in raw.candidates(name, files[0]):
+    right: dict[bool, tables.Arrays] = {}
+    for arrays in tables.candidates(wanted, file):
         with contextlib.suppress(DataError):
-            right.setdefault(uci.verify(name, arrays, files[0].name), arrays)
+            right.setdefault(tables.verify(wanted, arrays, file.name), arrays)
     if not right:
         raise DataError(
-            f"Expected {files[0].name} to hold the values of {name} that published results were made with, "
+            f"Expected {file.name} to hold the values of {wanted.name} that published results were made with, "
             "but it holds others; its source may have changed, so get the set elsewhere."
         )
-    npz.write(target, right[min(right)])
+    write_npz(target, right[min(right)])
 
 
-def _idx(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
+def _idx(wanted: ImageEntry, files: Sequence[Path], target: Path) -> None:
     """Images and labels of MNIST's format, (N, 28, 28) and (N,), as ``x_train, y_train, x_test, y_test``."""
-    arrays = dict(zip(wanted.content, map(read_idx, files), strict=True))
-    content.verify_arrays(name, wanted.content, arrays)
-    npz.write(target, arrays)
+    checksums = wanted.forms[0].checksums
+    arrays = dict(zip(checksums, map(read_idx, files), strict=True))
+    verify_arrays(wanted, checksums, arrays)
+    write_npz(target, arrays)
 
 
-def _tar(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
-    """The files of `content` alone, wherever the archive has them; nothing else of it is written."""
-
-    def place(member: PurePosixPath) -> PurePosixPath | None:
-        return PurePosixPath(member.name) if member.name in wanted.content else None
-
-    _unpack(name, wanted, files[0], target, place)
+def _by_name(wanted: ImageEntry, member: PurePosixPath) -> PurePosixPath | None:
+    """The name of a file of the set, wherever the archive has it."""
+    return PurePosixPath(member.name) if member.name in wanted.forms[0].checksums else None
 
 
-def _folder(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
-    """The files that patterns of `content` find below the folder of the set; nothing else of the archive is written."""
-    patterns = [PurePosixPath(pattern).parts for pattern in wanted.content]
-
-    def place(member: PurePosixPath) -> PurePosixPath | None:
-        top, *inside = member.parts
-        hidden = any(part.startswith(".") for part in inside)  # among them the way out of the folder, ".."
-        wanted_here = any(
-            len(pattern) == len(inside) and all(map(fnmatch.fnmatchcase, inside, pattern)) for pattern in patterns
-        )
-        return PurePosixPath(*inside) if top == target.name and wanted_here and not hidden else None
-
-    _unpack(name, wanted, files[0], target, place)
+def _by_pattern(wanted: ImageEntry, member: PurePosixPath) -> PurePosixPath | None:
+    """The way below the folder of the set to a file that a pattern of the set finds."""
+    top, *inside = member.parts
+    hidden = any(part.startswith(".") for part in inside)  # among them the way out of the folder, ".."
+    patterns = (PurePosixPath(pattern).parts for pattern in wanted.forms[0].checksums)
+    belongs = any(
+        len(pattern) == len(inside) and all(map(fnmatch.fnmatchcase, inside, pattern)) for pattern in patterns
+    )
+    return PurePosixPath(*inside) if top == PurePosixPath(wanted.path).name and belongs and not hidden else None
 
 
 def _unpack(
-    name: str, wanted: Entry, archive: Path, target: Path, place: Callable[[PurePosixPath], PurePosixPath | None]
+    wanted: ImageEntry,
+    archive: Path,
+    target: Path,
+    place: Callable[[ImageEntry, PurePosixPath], PurePosixPath | None],
 ) -> None:
-    """Put members of the archive where `place` says below `target`, which is replaced when all of them are right."""
+    """Put members of the archive where `place` says below `target`, which is replaced when all of them are right.
+
+    Members for which `place` has nothing are not written.
+    """
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         new = Path(temporary) / target.name
         new.mkdir()
         try:
-            for member, source in archives.members(archive):
-                inside = place(member)
+            for member, source in members(archive):
+                inside = place(wanted, member)
                 if inside is not None:
                     (new / inside).parent.mkdir(parents=True, exist_ok=True)
                     with source() as stream, (new / inside).open("wb") as file:
                         shutil.copyfileobj(stream, file)
-        except archives.DAMAGED as error:
+        except DAMAGED as error:
             raise DataError(
-                f"Expected {archive.name} to be an archive of {name}, but it cannot be unpacked ({error})."
+                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked ({error})."
             ) from error
-        content.verify_files(name, wanted.content, new)
+        verify(wanted, new)
         if target.exists():
             os.replace(target, Path(temporary) / "old")
         os.replace(new, target)
 
 
-def _plain(name: str, wanted: Entry, files: Sequence[Path], target: Path) -> None:
-    """Nothing to convert."""
+def members(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]]]:
+    """Names of the regular files of an archive, each with a function that opens it; links and folders are left out."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    yield PurePosixPath(info.filename), partial(archive.open, info)
+        return
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if member.isreg():
+                yield PurePosixPath(member.name), partial(_opened, tar, member)
 
 
-_FORMS: dict[str, Callable[[str, Entry, Sequence[Path], Path], None]] = {
-    "table": _table,
-    "idx": _idx,
-    "tar": _tar,
-    "folder": _folder,
-    "plain": _plain,
-}
+def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    stream = tar.extractfile(member)
+    if stream is None:
+        raise tarfile.ReadError(f"{member.name} is no file")
+    return stream

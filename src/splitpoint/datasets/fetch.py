@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from splitpoint.datasets import checksums
+from splitpoint.datasets.arrays import file_checksum, file_matches
 from splitpoint.errors import DataError
 
 WORTH_RETRYING = {408, 425, 429, 500, 502, 503, 504}
@@ -46,7 +46,7 @@ def fetch(
     sends everything again. A file that is there with the right checksum is kept. Errors that may pass are tried
     `attempts` times, after `wait` seconds, then twice as long and so on. A wrong checksum removes what has arrived.
     """
-    if checksum and destination.is_file() and checksums.file_matches(destination, checksum):
+    if checksum and destination.is_file() and file_matches(destination, checksum):
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(destination)
@@ -62,9 +62,9 @@ def fetch(
                 ) from error
             time.sleep(wait * 2**attempt)
             continue
-        if not checksum or checksums.file_matches(part, checksum):
+        if not checksum or file_matches(part, checksum):
             break
-        found = checksums.of_file(part, checksum.partition(":")[0])
+        found = file_checksum(part, checksum.partition(":")[0])
         part.unlink()
         if not resumed or attempt + 1 == attempts:  # what was resumed may have begun with an older file
             raise DataError(f"Expected {url} to have {checksum}, but what came has {found}; nothing was kept.")

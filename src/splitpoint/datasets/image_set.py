@@ -1,10 +1,13 @@
-"""Labelled pictures behind one interface: stored arrays, parts of a set, other shapes, several sets in a row."""
+"""Labelled images behind one interface: stored arrays, files, parts of a set, other shapes, several sets in a row."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +17,20 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
+from splitpoint.datasets.arrays import package
 from splitpoint.errors import DataError, SettingsError
 
 Shape = tuple[int, int, int]
-"""Channels, height and width of a picture."""
+"""Channels, height and width of an image."""
 
 SAMPLED = 64
-"""Pictures whose pixels enter the digest of a set."""
+"""Images whose pixels enter the digest of a set."""
 
 LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
+
+SHORTER_SIDE = 256
+"""Pixels of the shorter side of an image before its centre is cut out."""
 
 
 class PlaceError(DataError, IndexError):
@@ -31,9 +38,9 @@ class PlaceError(DataError, IndexError):
 
 
 class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
-    """N pictures of one `shape` (C, H, W) and their `labels` (N,), int64 in ``0 ... classes - 1``.
+    """N images of one `shape` (C, H, W) and their `labels` (N,), int64 in ``0 ... classes - 1``.
 
-    Pixels are read when they are asked for; `labels` are there without decoding any picture.
+    Pixels are read when they are asked for; `labels` are there without decoding any image.
     """
 
     name: str
@@ -46,19 +53,19 @@ class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
 
     @abstractmethod
     def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
-        """Pictures at `places` in their order, uint8 (n, C, H, W)."""
+        """Images at `places` in their order, uint8 (n, C, H, W)."""
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        """One picture, float32 (C, H, W) in [0, 1], and its label, int64 without axes."""
+        """One image, float32 (C, H, W) in [0, 1], and its label, int64 without axes."""
         return self.__getitems__([place])[0]
 
     def __getitems__(self, places: list[int]) -> list[tuple[Tensor, Tensor]]:
-        """Pictures and labels as `__getitem__` gives them, read together."""
+        """Images and labels as `__getitem__` gives them, read together."""
         rows = row_numbers(places, len(self))
         return list(zip(in_unit_range(self.pixels(rows)), self.labels[rows], strict=True))
 
     def digest(self) -> str:
-        """Hash of shape, labels and some pixels: what tells these pictures from others of the same name."""
+        """Hash of shape, labels and some pixels: what tells these images from others of the same name."""
         places = torch.linspace(0, len(self) - 1, min(len(self), SAMPLED)).long()
         state = hashlib.blake2b(f"{self.shape}".encode(), digest_size=16)
         for part in (self.labels, self.pixels(places)):
@@ -70,7 +77,7 @@ class ImageSet(Dataset[tuple[Tensor, Tensor]], ABC):
         return Part(self, row_numbers(places, len(self)))
 
     def fitted_to(self, shape: Shape) -> ImageSet:
-        """The same pictures in another `shape`, so that they enter a network as its own pictures do.
+        """The same images in another `shape`, so that they enter a network as its own images do.
 
         Grey becomes three equal channels, RGB becomes its luma. What is larger shrinks by averaging areas, what is
         smaller grows bilinearly; another ratio of the sides stretches. Values are rounded to whole steps of 1/255.
@@ -88,9 +95,7 @@ def row_numbers(places: Sequence[int] | Tensor, count: int) -> Tensor:
         )
     rows = rows.long()
     if len(rows) and not -count <= int(rows.min()) <= int(rows.max()) < count:
-        raise PlaceError(
-            f"Expected places of a set of {count} pictures, but got {int(rows.min())} to {int(rows.max())}."
-        )
+        raise PlaceError(f"Expected places of a set of {count} images, but got {int(rows.min())} to {int(rows.max())}.")
     return torch.where(rows < 0, rows + count, rows)
 
 
@@ -100,12 +105,12 @@ def in_unit_range(pixels: Tensor) -> Tensor:
 
 
 class StoredImages(ImageSet):
-    """Pictures in one array `stored` (N, C, H, W), uint8, in memory or mapped from a file."""
+    """Images in one array `stored` (N, C, H, W), uint8, in memory or mapped from a file."""
 
     def __init__(self, name: str, stored: NDArray[np.uint8], labels: NDArray[Any], classes: int) -> None:
         if stored.ndim != 4 or stored.dtype != np.uint8 or labels.shape != stored.shape[:1] or not len(stored):
             raise DataError(
-                f"Expected {name} to have uint8 pictures (N, C, H, W) with a label each, "
+                f"Expected {name} to have uint8 images (N, C, H, W) with a label each, "
                 f"but got {stored.dtype} {stored.shape} and labels {labels.shape}."
             )
         self.name, self.classes, self.stored = name, classes, stored
@@ -113,7 +118,7 @@ class StoredImages(ImageSet):
         self.labels = class_numbers(name, labels, classes)
 
     def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
-        """Copies of the stored pictures."""
+        """Copies of the stored images."""
         rows = row_numbers(places, len(self)).numpy()
         return torch.from_numpy(np.ascontiguousarray(self.stored[rows]))
 
@@ -129,8 +134,66 @@ def class_numbers(name: str, labels: NDArray[Any], classes: int) -> Tensor:
     return numbers
 
 
+class ImageFiles(ImageSet):
+    """Images in files below `root`, decoded when they are asked for; `crop` says that they come in all sizes.
+
+    With `crop` the shorter side is brought to 256 pixels, bilinearly, and the centre of `shape` is cut out. Without it
+    every image must have `shape`.
+    """
+
+    def __init__(
+        self, name: str, root: Path, files: Sequence[str], labels: Sequence[int], classes: int, shape: Shape, crop: bool
+    ) -> None:
+        self.name, self.classes, self.shape = name, classes, shape
+        self.root, self.crop = root, crop
+        self.files = np.array([os.fsencode(file) for file in files])  # a list would take four times the memory
+        self.labels = class_numbers(name, np.array(labels), classes)
+
+    def pixels(self, places: Sequence[int] | Tensor) -> Tensor:
+        """Images, decoded in as many threads as torch has."""
+        rows = row_numbers(places, len(self))
+        pixels = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
+        paths = (self.root / os.fsdecode(self.files[row]) for row in rows.tolist())
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            decode = map if torch.get_num_threads() == 1 else pool.map
+            for slot, image in enumerate(decode(self._image, paths)):
+                pixels[slot] = torch.from_numpy(image)
+        return pixels
+
+    def _image(self, path: Path) -> NDArray[np.uint8]:
+        try:
+            return decoded(path, self.shape, crop=self.crop)
+        except Exception as error:  # Pillow raises whatever a damaged file makes it stumble over
+            raise DataError(
+                f"Expected {path} to be an image of {self.name}, but it cannot be used ({error}); "
+                "put the file there again."
+            ) from error
+
+
+def decoded(path: Path, shape: Shape, *, crop: bool) -> NDArray[np.uint8]:
+    """One image, (C, H, W), as `ImageFiles` says; grey or RGB whatever the file has."""
+    channels, height, width = shape
+    decoder = pillow()
+    with decoder.open(path) as file:
+        image = file.convert("RGB" if channels == 3 else "L")
+    if crop:
+        shorter = min(image.size)
+        sides = tuple(SHORTER_SIDE if side == shorter else SHORTER_SIDE * side // shorter for side in image.size)
+        image = image.resize(sides, decoder.Resampling.BILINEAR)
+        left, top = round((sides[0] - width) / 2), round((sides[1] - height) / 2)
+        image = image.crop((left, top, left + width, top + height))
+    elif image.size != (width, height):
+        raise DataError(f"it has {image.size[0]} x {image.size[1]} pixels, not {width} x {height}")
+    return np.array(image).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def pillow() -> Any:
+    """Pillow's module for images."""
+    return package("PIL.Image", "decodes images (Pillow)", "images")
+
+
 class Part(ImageSet):
-    """Some pictures of a set, in the order of `rows`."""
+    """Some images of a set, in the order of `rows`."""
 
     def __init__(self, images: ImageSet, rows: Tensor) -> None:
         self.name, self.classes, self.shape = images.name, images.classes, images.shape
@@ -161,7 +224,7 @@ class Fitted(ImageSet):
 
 
 def fitted(pixels: Tensor, shape: Shape) -> Tensor:
-    """Pictures (n, C, H, W) in uint8 brought to `shape`, as `ImageSet.fitted_to` says."""
+    """Images (n, C, H, W) in uint8 brought to `shape`, as `ImageSet.fitted_to` says."""
     channels, height, width = shape
     values = pixels.float()
     if channels == 1 and values.shape[1] == 3:

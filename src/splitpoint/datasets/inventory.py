@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from splitpoint.datasets import content
+from numpy.typing import NDArray
+
+from splitpoint.datasets import tables
+from splitpoint.datasets.arrays import array_checksum, file_matches, read_npz
+from splitpoint.datasets.entry import ImageEntry, TableEntry
 from splitpoint.datasets.folders import VARIABLE, command_for, folders, locate
-from splitpoint.datasets.registry import Entry, cure, entries, entry
+from splitpoint.datasets.image_readers import idx_arrays
+from splitpoint.datasets.registry import DataSet, entries, entry
 from splitpoint.errors import DataError
 
 MOST_ENTRIES = 50_000
@@ -33,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Findings in the order of the registry; prints as a table."""
+    """Findings in the order of `SETS`; prints as a table."""
 
     findings: tuple[Finding, ...]
 
@@ -71,29 +77,29 @@ class Inventory:
             yield f"To get what is missing: {command_for(' '.join(for_download))}"
         for name in self.missing:
             if not entry(name).sources:
-                yield f"To get {name}: {cure(name)}."
+                yield f"To get {name}: {entry(name).cure}."
 
 
 def survey(names: Iterable[str] = ()) -> Inventory:
     """Where the sets are, all of them by default; nothing is opened."""
-    return Inventory(tuple(_found(name, expected) for name, expected in entries(names).items()))
+    return Inventory(tuple(_found(expected) for expected in entries(names).values()))
 
 
 def check(names: Iterable[str] = ()) -> Inventory:
     """As `survey`, with every set that is there read and compared with its checksums."""
-    return Inventory(tuple(_checked(_found(name, expected), expected) for name, expected in entries(names).items()))
+    return Inventory(tuple(_checked(_found(expected), expected) for expected in entries(names).values()))
 
 
-def _found(name: str, expected: Entry) -> Finding:
+def _found(expected: DataSet) -> Finding:
     path = locate(*expected.paths)
-    return Finding(name, expected.size_at(path), path)
+    return Finding(expected.name, expected.size_at(path), path)
 
 
-def _checked(found: Finding, expected: Entry) -> Finding:
+def _checked(found: Finding, expected: DataSet) -> Finding:
     if found.path is None:
         return found
     try:
-        reordered = content.verify(found.name, expected, found.path)
+        reordered = verify(expected, found.path)
     except DataError as error:
         return replace(found, verdict="DAMAGED", damage=str(error))
     return replace(found, verdict="reordered" if reordered else "whole")
@@ -113,3 +119,53 @@ def _bytes(path: Path) -> str:
         return "-"
     size = sum(entry.stat().st_size for entry in entries if entry.is_file())
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+# Verifying
+
+
+def verify(expected: DataSet, path: Path) -> bool:
+    """Compare the set at `path` with its checksums: a DataError names what is wrong.
+
+    Returns whether its rows are the right ones in another order than the customary one.
+    """
+    if isinstance(expected, TableEntry):
+        return tables.read(expected, path)[1]
+    checksums = expected.form_at(path).checksums
+    if path.is_file():
+        verify_arrays(expected, checksums, read_npz(expected.name, path, checksums))
+    elif expected.packed == "idx":
+        verify_arrays(expected, checksums, _idx_arrays(expected, path))
+    else:
+        _verify_files(expected, checksums, path)
+    return False
+
+
+def verify_arrays(expected: ImageEntry, checksums: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """DataError if an array differs from its checksum."""
+    for key, checksum in checksums.items():
+        if array_checksum(arrays[key]) != checksum:
+            raise DataError(f"Expected the values of {expected.name}, but its array {key} has others; {expected.cure}.")
+
+
+def _verify_files(expected: ImageEntry, checksums: Mapping[str, str], folder: Path) -> None:
+    """DataError if a file is missing from the folder or differs from its checksum, or if files are too few or many."""
+    for key, checksum in checksums.items():
+        kind, _, value = checksum.partition(":")
+        if kind == "files":
+            count = sum(not path.name.startswith(".") for path in folder.glob(key))
+            if count != int(value):
+                raise DataError(
+                    f"Expected {expected.name} to have {value} files {key}, but {folder} has {count}; {expected.cure}."
+                )
+        elif not (folder / key).is_file():
+            raise DataError(f"Expected {expected.name} to have a file {key}, but {folder} has none; {expected.cure}.")
+        elif not file_matches(folder / key, checksum):
+            raise DataError(f"Expected {folder / key} to have {checksum}, but it has not; {expected.cure}.")
+
+
+def _idx_arrays(expected: ImageEntry, folder: Path) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for part in ("train", "test"):
+        arrays[f"x_{part}"], arrays[f"y_{part}"] = idx_arrays(expected, folder, part)
+    return arrays

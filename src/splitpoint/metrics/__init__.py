@@ -1,9 +1,38 @@
-"""How good a prediction was: functions of (prediction, target), or of two sets of scores for detection."""
+"""How good a prediction was: functions of (prediction, target), or of two sets of scores for detection.
 
-from splitpoint.metrics.calibration import Reliability, adaptive_ece, classwise_ece, ece, ece_floor, reliability
-from splitpoint.metrics.detection import aupr, auroc, fpr95
+`METRICS` is the table of all that `evaluate`, benchmarks and reports show.
+"""
+
+from splitpoint.metrics.classification import (
+    Reliability,
+    accuracy,
+    adaptive_ece,
+    brier,
+    classwise_ece,
+    ece,
+    ece_floor,
+    nll,
+    reliability,
+    set_coverage,
+    set_size,
+)
 from splitpoint.metrics.distributions import crps
-from splitpoint.metrics.intervals import (
+from splitpoint.metrics.evidence import LEVEL, Evidence, Metric, on_targets, row_scores
+from splitpoint.metrics.ranking import (
+    RiskCoverage,
+    Sparsification,
+    aupr,
+    aurc,
+    auroc,
+    ause,
+    eaurc,
+    fpr95,
+    risk_coverage,
+    sparsification,
+    spearman,
+)
+from splitpoint.metrics.regression import (
+    mae,
     mpiw,
     picp,
     picp_down,
@@ -11,61 +40,23 @@ from splitpoint.metrics.intervals import (
     piece,
     piece_authors,
     piece_floor,
+    piece_floor_minus,
+    piece_floor_plus,
     piece_minus,
     piece_plus,
     pinball,
+    rmse,
+    spearman_epistemic,
+    spearman_total,
     winkler,
 )
-from splitpoint.metrics.point import mae, rmse, spearman, spearman_epistemic, spearman_total
-from splitpoint.metrics.probabilities import accuracy, brier, nll
-from splitpoint.metrics.rejection import (
-    RiskCoverage,
-    Sparsification,
-    aurc,
-    ause,
-    eaurc,
-    risk_coverage,
-    sparsification,
-)
-from splitpoint.metrics.sets import set_coverage, set_size
+from splitpoint.metrics.table import METRICS, measured, metric, ordered
 
 __all__ = [
-    "Reliability",
-    "RiskCoverage",
-    "Sparsification",
-    "accuracy",
-    "adaptive_ece",
-    "aupr",
-    "aurc",
-    "auroc",
-    "ause",
-    "brier",
-    "classwise_ece",
-    "crps",
-    "eaurc",
-    "ece",
-    "ece_floor",
-    "fpr95",
-    "mae",
-    "mpiw",
-    "nll",
-    "picp",
-    "picp_down",
-    "picp_up",
-    "piece",
-    "piece_authors",
-    "piece_floor",
-    "piece_minus",
-    "piece_plus",
-    "pinball",
-    "reliability",
-    "risk_coverage",
-    "rmse",
-    "set_coverage",
-    "set_size",
-    "sparsification",
-    "spearman",
-    "spearman_epistemic",
-    "spearman_total",
-    "winkler",
-]
+    "LEVEL", "METRICS", "Evidence", "Metric", "Reliability", "RiskCoverage", "Sparsification", "accuracy",
+    "adaptive_ece", "aupr", "aurc", "auroc", "ause", "brier", "classwise_ece", "crps", "eaurc", "ece", "ece_floor",
+    "fpr95", "mae", "measured", "metric", "mpiw", "nll", "on_targets", "ordered", "picp", "picp_down", "picp_up",
+    "piece", "piece_authors", "piece_floor", "piece_floor_minus", "piece_floor_plus", "piece_minus", "piece_plus",
+    "pinball", "reliability", "risk_coverage", "rmse", "row_scores", "set_coverage", "set_size", "sparsification",
+    "spearman", "spearman_epistemic", "spearman_total", "winkler",
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Work through pieces in several processes and keep what is done: killed at any moment, the same call goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from tqdm import tqdm
+
+from splitpoint.bench.record import RECORDS, Journal, Record
+from splitpoint.errors import DataError, SettingsError, SplitPointError
+
+BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Names of two settings in malloc.h."""
+
+
+class Work(Protocol):
+    """A piece of work that can be sent to another process."""
+
+    @property
+    def label(self) -> str:
+        """What it is, for people."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """How large it is, in any unit."""
+        ...
+
+
+W = TypeVar("W", bound=Work)
+T = TypeVar("T")
+
+
+def _only_records(stack: Any) -> list[Record]:
+    return list(stack)
+
+
+def run_all(
+    work: Sequence[W],
+    run: Callable[[W], Iterator[T]],
+    folder: Path,
+    *,
+    jobs: int,
+    progress: bool,
+    threads: int = 1,
+    keep: Callable[[T], list[Record]] = _only_records,
+) -> None:
+    """Do all the work, largest pieces first, appending the records of every piece as it is done.
+
+    Args:
+        work: what is left to do.
+        run: from a piece to lists of records, each written as a whole; must be importable by other processes.
+        folder: where the records are.
+        jobs: processes; 1 stays in this one.
+        progress: whether to show one bar over all the work.
+        threads: of the arithmetic in every process; sums of another number of threads round otherwise.
+        keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
+            records say that the work is done, and returns them.
+    """
+    _check_folder(folder)
+    journal = Journal(folder)
+    total = sum(piece.cost for piece in work)
+    with tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown:
+        for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, threads, shown):
+            for stack in stacks:
+                journal.append(keep(stack))
+            shown.update(piece.cost)
+
+
+def _check_folder(folder: Path) -> None:
+    """Find out now, not when the first piece is done, that records cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / RECORDS, "ab"):
+            pass
+    except OSError as error:
+        raise DataError(f"Expected to write records to the folder {folder}, but got: {error}.") from error
+
+
+def _results(
+    work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
+) -> Iterator[tuple[W, list[T]]]:
+    """Pieces with what came of them, in the order in which they are done."""
+    if jobs == 1:
+        with _arithmetic(threads):
+            for number, piece in enumerate(work):
+                shown.set_postfix_str(f"{len(work) - number} left: {piece.label}")
+                yield piece, list(run(piece))
+        return
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads)) as pool:
+        try:
+            pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
+            while pending:
+                shown.set_postfix_str(f"{len(pending)} left")
+                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield pending.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise SplitPointError(
+                "Expected all processes to live, but one was killed, perhaps for want of memory; "
+                "run the same command again, with fewer jobs."
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.kill()
+            raise
+
+
+def check_device(name: str) -> torch.device:
+    """The device `name`; an error where torch does not know it, does not have it, or cannot compute on it."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add(1).cpu()
+    except Exception as error:  # of many kinds: every backend has its own
+        reason = next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
+        raise SettingsError(
+            f"Expected device to be cpu or one that torch can use here, such as cuda, cuda:1 or mps, but got {name!r} "
+            f"({reason}); leave it out to run on the processor, or install a torch that has it."
+        ) from error
+    return device
+
+
+def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
+    return list(run(piece))
+
+
+def _prepare(parent: int, threads: int) -> None:
+    """Make this process a worker: few threads, no denormal numbers, deaf to Ctrl-C, and gone when its parent is."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    keep_memory()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def keep_memory() -> None:
+    """Let this process keep memory that it frees, where the C library is glibc.
+
+    By default it gives large pieces back at once, and every step of a stack pays for getting them again, page by page.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for parameter, size in ((M_TRIM_THRESHOLD, 2**29), (M_MMAP_THRESHOLD, 2**25)):
+        mallopt(parameter, size)
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+@contextmanager
+def _arithmetic(threads: int) -> Iterator[None]:
+    """`threads` and no denormal numbers, as in workers, so that results do not depend on the number of jobs."""
+    before, denormals = torch.get_num_threads(), bool(torch.tensor(1e-40) * 1 > 0)
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(not denormals)

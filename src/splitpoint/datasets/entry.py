@@ -1,0 +1,178 @@
+"""What the table of data sets says of each of them: an entry is a table of numbers or a set of images."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, final
+
+from splitpoint.datasets.arrays import Numbers
+from splitpoint.datasets.folders import command_for
+from splitpoint.datasets.image_set import ImageSet
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to download and its checksum (``kind:value``), empty where only the content can be verified."""
+
+    url: str
+    checksum: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """Last part of the address."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(ABC):
+    """One data set: what is known of it whatever its kind.
+
+    Attributes:
+        kind: tells tables from images.
+        name: the key in the table of data sets, which functions and commands take.
+        title: what people call it.
+        sources: the files to download; a set without them cannot be downloaded.
+        licence: as the source states it.
+        by_hand: for a set without sources, the clause that says how to get it.
+    """
+
+    kind: ClassVar[Literal["table", "images"]]
+
+    name: str
+    title: str
+    sources: tuple[Source, ...]
+    licence: str
+    by_hand: str = ""
+
+    @property
+    @abstractmethod
+    def paths(self) -> tuple[str, ...]:
+        """Every place below a data folder where the set may lie, the one that a download fills first."""
+
+    @abstractmethod
+    def size_at(self, path: Path | None) -> str:
+        """Size of what lies at `path`, or of the set where nothing does."""
+
+    @property
+    def path(self) -> str:
+        """The place below a data folder that a download fills."""
+        return self.paths[0]
+
+    @property
+    def cure(self) -> str:
+        """The clause that says how to get the set: a command, or what to do by hand."""
+        return self.by_hand or f"get it again with: {command_for(self.name)}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TableEntry(Entry):
+    """A regression set in one file ``uci/NAME.npz``.
+
+    It has `X` (N, D) and `y` (N,) in float64, and where there are several targets all of them in `y_all` (N, targets).
+
+    Attributes:
+        rows: N.
+        features: D.
+        targets: names of the targets; `y` is the first.
+        checksums: of the arrays, and of all columns with the `rows` sorted, which is the same whatever their order.
+        reader: takes the bytes of the raw file and returns the tables in it, of which one must be the set.
+        member: name of the raw file in the archive that is downloaded; empty where that is no archive.
+        targets_first: whether the targets are the first columns of the raw file and not the last.
+        decimals: of `X` and `y`, which are rounded to them, half up, where the raw file has more.
+    """
+
+    kind: ClassVar[Literal["table", "images"]] = "table"
+
+    rows: int
+    features: int
+    targets: tuple[str, ...]
+    checksums: Mapping[str, str]
+    reader: Callable[[bytes], list[Numbers]]
+    member: str = ""
+    targets_first: bool = False
+    decimals: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays in the file."""
+        return tuple(name for name in self.checksums if name != "rows")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The one place where the set lies."""
+        return (f"uci/{self.name}.npz",)
+
+    @property
+    def size(self) -> str:
+        """Rows and features."""
+        return f"{self.rows:,} x {self.features}"
+
+    def size_at(self, path: Path | None) -> str:  # noqa: ARG002  # a table is whole wherever it lies
+        """Rows and features."""
+        return self.size
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form in which a set of images is read.
+
+    Attributes:
+        path: where it lies below a data folder.
+        reader: takes the entry, where the set lies, and the part (``train`` or ``test``); returns the part.
+        checksums: of the arrays of an npz file or of the files in a folder; ``files:N`` is how many files a pattern
+            must find.
+        size: where the form holds only some of the images.
+    """
+
+    path: str
+    reader: Callable[[ImageEntry, Path, str], ImageSet]
+    checksums: Mapping[str, str]
+    size: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageEntry(Entry):
+    """A set of labelled images.
+
+    Attributes:
+        size: images, height, width and channels.
+        classes: how many there are.
+        forms: in which the set is read, preferred ones first; a download makes the first one.
+        packed: how sources become that form. ``idx`` are four files of the MNIST format that become one npz file;
+            ``tar`` is an archive in which the files of the form lie somewhere; ``folder`` is an archive of a folder
+            with folders in it; ``plain`` files stay as they are.
+        trainable: whether there is a training part.
+        mirrored: whether images may be mirrored in training, which turns digits and letters into none.
+        ood: names of the sets that experiments take as out of distribution.
+        adversarial: name of a set of natural images that networks mistake, which stands for an attack.
+    """
+
+    kind: ClassVar[Literal["table", "images"]] = "images"
+
+    size: str
+    classes: int
+    forms: tuple[Form, ...]
+    packed: Literal["idx", "tar", "folder", "plain"]
+    trainable: bool = True
+    mirrored: bool = True
+    ood: tuple[str, ...] = ()
+    adversarial: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The places of the forms."""
+        return tuple(form.path for form in self.forms)
+
+    def form_at(self, path: Path) -> Form:
+        """The form that lies at `path`; the first one where the path is of none."""
+        return next((form for form in self.forms[1:] if path.match(form.path)), self.forms[0])
+
+    def size_at(self, path: Path | None) -> str:
+        """Size of the form that lies at `path`."""
+        own = "" if path is None else self.form_at(path).size
+        return own or self.size
