@@ -100,8 +100,16 @@ MAP_TARGETS = {
 NO_MAPS = {"laplace"}
 
 
+def sequences():
+    """Outputs (N, T, D) of linear layers alone."""
+    parts = [(drawn(seed, 48, 6, 3), drawn(seed + 1, 48, 6, 1)) for seed in (1, 3)]
+    return Problem("regression", lambda: vector_network(1), *parts, drawn(5, 4, 6, 3))
+
+
 @cache
 def problem(name):
+    if name == "sequences":
+        return sequences()
     if name in VECTOR_TARGETS:
         task, factory, target = VECTOR_TARGETS[name]
         parts = vectors(1, target), vectors(2, target), drawn(3, 12, 3)
@@ -113,6 +121,10 @@ def problem(name):
 @cache
 def base(name):
     own = problem(name)
+    if name == "sequences":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return own.factory().eval()
     return train_network(
         own.factory, own.data, epochs=own.epochs, batch_size=own.batch_size, learning_rate=1e-2, progress=False
     )

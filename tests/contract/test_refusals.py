@@ -4,8 +4,22 @@ import pytest
 import torch
 from torch import nn
 
-from problems import ROWS, TRAINED, base, drawn, fit, method, only, problem, vector_network
-from splitpoint.baselines import METHODS
+from problems import (
+    CLOSE,
+    METHODS,
+    ROWS,
+    TRAINED,
+    assert_same,
+    base,
+    drawn,
+    fit,
+    fitted,
+    method,
+    only,
+    post_hoc,
+    problem,
+    vector_network,
+)
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 
@@ -25,6 +39,7 @@ RANGES = {
     "temperature": ("softmax", {"temperature": "brier"}),
     "no temperature": ("temperature_scaling", {"temperature": None}),
     "temperature of splitpoint": ("splitpoint", {"temperature": "nll"}),
+    "temperature of one network for numbers": ("gaussian", {"temperature": "nll"}),
     "temperature of numbers": ("deep_ensemble", {"temperature": "nll", "task": "regression"}),
     "epochs": ("gaussian", {"epochs": 0}),
     "learning_rate": ("gaussian", {"learning_rate": 0.0}),
@@ -49,6 +64,7 @@ RANGES = {
     "noise": ("laplace", {"noise": -1.0}),
     "residual": ("conformal", {"residual": "signed"}),
     "recipe": ("splitpoint", {"recipe": "fast"}),
+    "training": ("laplace", {"epochs": 3}),
 }
 
 
@@ -60,10 +76,10 @@ def test_settings_out_of_range_are_refused(case):
     one_sentence(error)
 
 
-@only([name for name in METHODS if "regression" not in METHODS[name].about.tasks], ["classes"])
+@only([name for name in METHODS if "regression" not in METHODS[name].tasks], ["classes"])
 def test_classifiers_do_not_take_numbers(name, own):
     with pytest.raises(SplitPointError) as error:
-        fit(name, own, data=(drawn(1, 40, 3), drawn(2, 40, 3)), epochs=1)
+        fit(name, own, data=(drawn(1, 40, 3), drawn(2, 40, 3)))
     one_sentence(error)
 
 
@@ -91,9 +107,9 @@ def test_conformal_prediction_wants_calibration_data(name, own):
     one_sentence(error)
 
 
-@only(["splitpoint_calibrated"], ["classes"])
+@only(["splitpoint_paper_calibrated", "splitpoint_conformal"], ["classes"])
 def test_calibrated_probabilities_want_calibration_data(name, own):
-    with pytest.raises(SettingsError, match="Expected calibration data for calibrated probabilities") as error:
+    with pytest.raises(SettingsError, match=r"Expected calibration data for calibrated .* probabilities") as error:
         method(name, problem(own)).fit(base(own), problem(own).data, progress=False)
     one_sentence(error)
 
@@ -108,7 +124,7 @@ def test_conformal_prediction_wants_enough_calibration_data(name, own):
 
 
 @pytest.mark.parametrize("label", [3, -1], ids=["above", "below"])
-@only(list(METHODS), ["classes"])
+@only(METHODS, ["classes"])
 def test_labels_out_of_range_are_refused(name, own, label):
     x, y = problem(own).data
     wrong = y.clone()
@@ -118,7 +134,7 @@ def test_labels_out_of_range_are_refused(name, own, label):
     one_sentence(error)
 
 
-@only(list(METHODS), ["scalar"])
+@only(METHODS, ["scalar"])
 def test_infinite_targets_are_refused(name, own):
     x, y = problem(own).data
     wrong = y.clone()
@@ -128,7 +144,7 @@ def test_infinite_targets_are_refused(name, own):
     one_sentence(error)
 
 
-@only(list(METHODS))
+@only(METHODS)
 def test_targets_that_are_all_missing_are_refused(name, own):
     x, y = problem(own).data
     with pytest.raises(DataError) as error:
@@ -136,7 +152,7 @@ def test_targets_that_are_all_missing_are_refused(name, own):
     one_sentence(error)
 
 
-@only(list(METHODS))
+@only(METHODS)
 def test_targets_of_another_shape_are_refused(name, own):
     x, y = problem(own).data
     with pytest.raises(SplitPointError) as error:
@@ -144,7 +160,7 @@ def test_targets_of_another_shape_are_refused(name, own):
     one_sentence(error)
 
 
-@only(list(METHODS))
+@only(METHODS)
 @pytest.mark.parametrize("form", ["nothing", "no rows", "one number", "lengths"])
 def test_data_that_are_none_are_refused(name, own, form):
     x, y = problem(own).data
@@ -153,13 +169,24 @@ def test_data_that_are_none_are_refused(name, own, form):
     one_sentence(error)
 
 
-@only([name for name in METHODS if name != "splitpoint_calibrated"])
+READ_TWICE = [name for name in METHODS if not post_hoc(name) or len(METHODS[name].tasks) == 2]
+"""Methods that train networks, or look at a first batch to decide the task."""
+
+
+@only(READ_TWICE)
 def test_a_stream_that_can_be_read_once_is_refused(name, own):
     """Not read from its second batch on."""
     x, y = problem(own).data
     with pytest.raises(DataError, match="iterator") as error:
         fit(name, own, data=iter([(x[:64], y[:64]), (x[64:], y[64:])]))
     one_sentence(error)
+
+
+@only([name for name in METHODS if name not in READ_TWICE])
+def test_a_stream_is_enough_for_a_method_that_reads_it_once(name, own):
+    x, y = problem(own).data
+    uq = fit(name, own, data=iter([(x[:64], y[:64]), (x[64:], y[64:])]))
+    assert_same(uq(problem(own).fresh), fitted(name, own)(problem(own).fresh), **CLOSE)
 
 
 @only([name for name in TRAINED if name != "evidential_classification"], ["scalar"])
@@ -169,7 +196,7 @@ def test_networks_end_in_their_last_layer(name, own):
     one_sentence(error)
 
 
-@only(list(METHODS))
+@only(METHODS)
 @pytest.mark.parametrize("wrong", ["string", "other"])
 def test_a_model_is_a_module_or_a_function_that_builds_one(name, own, wrong):
     with pytest.raises(SettingsError) as error:
@@ -177,20 +204,21 @@ def test_a_model_is_a_module_or_a_function_that_builds_one(name, own, wrong):
     one_sentence(error)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if len(METHODS[name].about.tasks) == 2])
+@pytest.mark.parametrize("name", [name for name in METHODS if len(METHODS[name].tasks) == 2])
 def test_integers_for_one_output_ask_for_the_task(name):
     x, y = problem("flat").data
     with pytest.raises(SettingsError, match="Expected task= for integer targets") as error:
-        fit(name, "flat", data=(x, (y > 0).long()))
+        fit(name, "flat", data=(x, (y > 0).long()), task="auto")
     one_sentence(error)
 
 
 def test_integers_for_one_output_are_numbers_or_labels_as_the_task_says():
     x, y = problem("flat").data
     for name in ("deep_ensemble", "laplace"):
-        uq = fit(name, "flat", data=(x, (y > 0).long()), task="classification", epochs=2)
+        changes = {} if post_hoc(name) else {"epochs": 2}
+        uq = fit(name, "flat", data=(x, (y > 0).long()), task="classification", **changes)
         assert uq(x).probs.shape == (ROWS, 2)
-        uq = fit(name, "flat", data=(x, (y > 0).long()), task="regression", epochs=2)
+        uq = fit(name, "flat", data=(x, (y > 0).long()), task="regression", **changes)
         assert uq(x).mean.shape == (ROWS, 1)
 
 

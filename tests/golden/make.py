@@ -12,7 +12,6 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,10 @@ from problems import (
     LEVELS,
     METHODS,
     NO_MAPS,
-    Problem,
     base,
-    drawn,
     problem,
     settings_of,
     tensors,
-    vector_network,
 )
 from splitpoint.baselines import NetworkTraining
 from splitpoint.bench.record import Journal
@@ -67,30 +63,7 @@ class Case:
     fresh: bool = False
 
 
-@cache
-def sequences():
-    """Outputs (N, T, D) of linear layers alone."""
-    parts = [(drawn(seed, 48, 6, 3), drawn(seed + 1, 48, 6, 1)) for seed in (1, 3)]
-    return Problem("regression", lambda: vector_network(1), *parts, drawn(5, 4, 6, 3))
-
-
 PROBLEMS = ("scalar", "squeezed", "pair", "maps", "sequences", "classes", "label_maps")
-
-
-def given(name):
-    """The problem of that name."""
-    return sequences() if name == "sequences" else problem(name)
-
-
-@cache
-def trained(name):
-    """The base network of a problem."""
-    own = given(name)
-    if name != "sequences":
-        return base(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return own.factory().eval()
 
 
 def training(own):
@@ -120,7 +93,7 @@ CASES = {
     f"{name} {own}": Case(name, own)
     for own in PROBLEMS
     for name, recipe in METHODS.items()
-    if given(own).task in recipe.tasks and not (own in ("maps", "label_maps") and name in NO_MAPS)
+    if problem(own).task in recipe.tasks and not (own in ("maps", "label_maps") and name in NO_MAPS)
     if name != "splitpoint_layers"  # later than the others
 } | {
     "deep_ensemble with a temperature": Case("deep_ensemble", "classes", {"temperature": "nll"}, True),
@@ -156,8 +129,8 @@ CASES = {
 
 def predicted(case):
     """The prediction of a case for the fresh inputs of its problem."""
-    own = given(case.problem)
-    method, start, more = case.method, trained(case.problem), {}
+    own = problem(case.problem)
+    method, start, more = case.method, base(case.problem), {}
     held_out = bool(case.calibrated)
     if isinstance(method, str):
         recipe = METHODS[method]
