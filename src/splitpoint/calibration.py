@@ -1,4 +1,4 @@
-"""What turns raw head outputs into promises: interval shapes, conformal factors, the in-distribution reference."""
+"""What turns scores into promises: conformal factors, and the in-distribution reference."""
 
 from __future__ import annotations
 
@@ -32,33 +32,6 @@ def conformal_factor(ratio: Tensor, level: float, counted: str = "residuals on e
             f"but got {len(ratio)}; give more calibration data, a lower level or another method."
         )
     return ratio.kthvalue(rank).values
-
-
-MIXTURES = [(i / 4, j / 4, 1 - (i + j) / 4) for i in range(5) for j in range(5 - i)]
-"""Weights of the parts of a half-width that `fit_shape` chooses from."""
-
-
-def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
-    """Coefficients (3,) of a half-width ``c . parts`` that covers a share `level` of the sizes, at least pinball loss.
-
-    Parts are brought to mean 1, mixed with weights on a grid of the simplex, and the mixture is scaled until it
-    covers exactly `level` of these rows, which the heads must not have been trained on.
-
-    Args:
-        size: (n,) residual sizes of one side.
-        parts: (n, 3) positive candidates: predicted quantile, predicted MAR of the side, the constant 1.
-        level: share to cover.
-    """
-    if not len(size):
-        return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32)
-    weights = torch.tensor(MIXTURES, dtype=torch.float32) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
-    shapes = parts @ weights.T
-    rank = min(int(level * len(size)), len(size) - 1)
-    factor = (size[:, None] / shapes.clamp(min=torch.finfo(parts.dtype).tiny)).sort(0).values[rank]
-    error = size[:, None] - factor * shapes
-    loss = torch.maximum(level * error, (level - 1) * error).mean(0)
-    best = int(loss.argmin())
-    return factor[best] * weights[best]
 
 
 def reference(scores: Sequence[Tensor], shape: tuple[int, ...], quantile: float) -> Reference:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from splitpoint.baselines.certificates import certificate_score, fit_certificates
+from splitpoint.baselines.oc import certificate_score, fit_certificates
 from splitpoint.cache import Table
 
 ROWS, WIDTH = 400, 5

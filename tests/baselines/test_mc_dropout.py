@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from splitpoint.baselines import McDropout
 from splitpoint.errors import SettingsError
-from splitpoint.surgery import MaskDropout, sampling
+from splitpoint.networks.surgery import MaskDropout, sampling
 
 
 def regression():

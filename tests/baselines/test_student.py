@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from splitpoint.baselines.student import student_quantiles
+from splitpoint.baselines.evidential_regression import student_quantiles
 
 FREEDOM = np.concatenate([[2.0, 2.0001, 2.5, 3, 4, 7.7], np.geomspace(2.0001, 1e9, 300), [1e9]])
 

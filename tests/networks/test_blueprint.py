@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from splitpoint.baselines.blueprint import Blueprint, Units
+from splitpoint.networks.architecture import Blueprint, Units
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError, ShapeError
 

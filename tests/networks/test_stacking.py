@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from splitpoint.stacking import BatchedStack, ListedStack, Stack, StackedDropout
-from splitpoint.surgery import ChannelMaskDropout, conditioned, with_condition
+from splitpoint.networks.stack import BatchedStack, ListedStack, Stack, StackedDropout
+from splitpoint.networks.surgery import ChannelMaskDropout, conditioned, with_condition
 
 E, B, C, D = 3, 7, 4, 2
 

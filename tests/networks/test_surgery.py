@@ -8,7 +8,7 @@ from torch import nn
 
 from splitpoint.batches import Batch
 from splitpoint.errors import SettingsError
-from splitpoint.surgery import (
+from splitpoint.networks.surgery import (
     ChannelMaskDropout,
     Conditioned,
     MaskDropout,

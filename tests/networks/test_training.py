@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.networks import ArrayFeed, NetworkTraining, StreamFeed, feed_of, train_stack
+from splitpoint.networks.training import ArrayFeed, NetworkTraining, StreamFeed, feed_of, train_stack
 
 NETWORK = nn.Linear(1, 1)
 

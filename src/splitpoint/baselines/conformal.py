@@ -11,10 +11,9 @@ from torch import Tensor
 from splitpoint.baselines.answers import softmax_answer
 from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, FeatureBaseline, Fitted
 from splitpoint.baselines.settings import EitherMethod
-from splitpoint.cache import Table
+from splitpoint.cache import Table, feature_moments
 from splitpoint.calibration import conformal_factor
 from splitpoint.errors import SettingsError
-from splitpoint.moments import feature_moments
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, RegressionAnswer
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from splitpoint.cache import Table
+from splitpoint.cache import Table, feature_moments
 from splitpoint.classification.correction import Correction
 from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
 from splitpoint.classification.support import Support
@@ -22,7 +22,6 @@ from splitpoint.heads import Heads
 from splitpoint.joint import Companion, follow_features
 from splitpoint.layout import Layout
 from splitpoint.method import generators_for
-from splitpoint.moments import feature_moments
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.temperature import probable_factor

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from splitpoint.cache import Table
+from splitpoint.cache import Table, feature_moments
 from splitpoint.leverage import projection
-from splitpoint.moments import feature_moments
 
 RIDGE = 0.1
 LEAST_CONFIDENCE = -2.0

@@ -18,8 +18,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from splitpoint.batches import output_tensor
+from splitpoint.heads import stacked_linear
 from splitpoint.networks.surgery import ChannelMaskDropout, Conditioned, MaskDropout, conditioned
-from splitpoint.products import stacked_linear
 
 POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
+from splitpoint.cache import Moments
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.moments import Moments
 from splitpoint.networks.architecture import Architecture
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import Factory, build, factory_of, settle_spectral_norm, with_spectral_norm

@@ -17,7 +17,7 @@ from splitpoint.batches import Batch, Data, from_numpy, labelled, one_pass, plac
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
-from splitpoint.optimisers import Adam, Optimiser, Sgd
+from splitpoint.training import Adam, Optimiser, Sgd
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
 GATHERED = 2**20

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from splitpoint.cache import Table
+from splitpoint.cache import Table, feature_moments
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.head_method import HeadMethod
@@ -18,7 +18,6 @@ from splitpoint.joint import MOMENTUM, Companion, follow_features
 from splitpoint.layout import Layout
 from splitpoint.leverage import fit_leverage
 from splitpoint.method import generators_for
-from splitpoint.moments import feature_moments
 from splitpoint.recording import Recording
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors

@@ -91,7 +91,7 @@ def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
     Args:
         bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
         mars: (N, D, ...) predicted MARs.
-        shape: (D, 2, L, 3) coefficients, see `calibration.fit_shape`.
+        shape: (D, 2, L, 3) coefficients, see `objective.fit_shape`.
     """
     c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
     sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)

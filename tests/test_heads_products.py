@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from splitpoint.products import NARROW, stacked_linear
+from splitpoint.heads import NARROW, stacked_linear
 
 WIDTHS = [(8, 50), (50, 50), (50, 1), (50, 2), (50, 5), (50, NARROW - 1), (50, NARROW), (2, 1), (1, 1), (1, 3)]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from splitpoint.optimisers import Adam, Sgd
+from splitpoint.training import Adam, Sgd
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.1]
 
