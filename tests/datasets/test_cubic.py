@@ -1,4 +1,4 @@
-"""The cubic task against the distributions that it names, as scipy knows them."""
+"""The cubic task and the laws of noise against the distributions that they name, as scipy knows them."""
 
 import math
 
@@ -8,26 +8,52 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
-from splitpoint.datasets.cubic import cubic, side_quantiles
-from splitpoint.datasets.noise import NOISE_LAWS
+from splitpoint.datasets.cubic import (
+    NOISE_LAWS,
+    UCI_NOISE_LAWS,
+    cubic,
+    log_normal,
+    mixture,
+    normal,
+    side_quantiles,
+)
 from splitpoint.errors import SettingsError
 
-LOG_NORMAL = stats.lognorm(s=1, scale=math.exp(1.5))
-CENTRES, WEIGHTS = np.array([0.0, 40.0, -10.0]), np.array([0.4, 0.3, 0.3])
-CDFS = {
-    "log_normal": lambda v: LOG_NORMAL.cdf(np.asarray(v) + LOG_NORMAL.mean()),
-    "trimodal": lambda v: sum(
-        w * stats.norm.cdf(np.asarray(v) + WEIGHTS @ CENTRES, c) for w, c in zip(WEIGHTS, CENTRES, strict=True)
+
+def mixed(weights, centres, deviations):
+    parts = list(zip(weights, centres, deviations, strict=True))
+    cdf = lambda v: sum(w * stats.norm.cdf(v, c, max(s, 1e-12)) for w, c, s in parts)  # noqa: E731
+    mean = sum(w * c for w, c, _ in parts)
+    return cdf, mean, sum(w * (s**2 + c**2) for w, c, s in parts) - mean**2
+
+
+def log_normally(mu, sigma, scale=1.0):
+    law = stats.lognorm(s=sigma, scale=scale * math.exp(mu))
+    return law.cdf, law.mean(), law.var()
+
+
+LAWS = {
+    "cubic log_normal": (NOISE_LAWS["log_normal"], *log_normally(1.5, 1)),
+    "cubic trimodal": (NOISE_LAWS["trimodal"], *mixed([0.4, 0.3, 0.3], [0, 40, -10], [1, 1, 1])),
+    "cubic gaussian": (NOISE_LAWS["gaussian"], stats.norm(0, 8).cdf, 0.0, 64.0),
+    "uci log_normal": (UCI_NOISE_LAWS["log_normal"], *log_normally(1, 0.5)),
+    "uci trimodal": (UCI_NOISE_LAWS["trimodal"], *mixed([0.3, 0.4, 0.3], [-1, 0, 3], [0.1] * 3)),
+    "uci authors_log_normal": (UCI_NOISE_LAWS["authors_log_normal"], *log_normally(1, 0.5, 0.1)),
+    "uci authors_trimodal": (
+        UCI_NOISE_LAWS["authors_trimodal"],
+        *mixed([0.3, 0.4, 0.3], [-0.2, 0, 0.6], [0.05, 0, 0.15]),
     ),
-    "gaussian": lambda v: stats.norm.cdf(v, scale=8),
+}
+"""Laws, and their distribution functions, means and variances from elsewhere."""
+
+CDFS = {
+    noise: lambda v, cdf=LAWS[f"cubic {noise}"][1], mean=LAWS[f"cubic {noise}"][2]: cdf(np.asarray(v) + mean)
+    for noise in ("log_normal", "trimodal", "gaussian")
 }
 """Distribution functions of the centred noise."""
-VARIANCES = {
-    "log_normal": LOG_NORMAL.var(),
-    "trimodal": 1 + WEIGHTS @ CENTRES**2 - (WEIGHTS @ CENTRES) ** 2,
-    "gaussian": 64.0,
-}
-every_law = pytest.mark.parametrize("noise", CDFS)
+
+every_law = pytest.mark.parametrize("name", LAWS)
+every_noise = pytest.mark.parametrize("noise", CDFS)
 
 
 def seeded(seed=0):
@@ -42,14 +68,14 @@ def test_the_three_laws_of_the_paper_exist():
     assert set(NOISE_LAWS) == set(CDFS)
 
 
-@every_law
+@every_noise
 def test_columns_have_one_row_per_point(noise):
     data = cubic(7, noise, generator=seeded())
     assert data.x.shape == data.y.shape == (7, 1)
     assert data.y.isfinite().all()
 
 
-@every_law
+@every_noise
 def test_the_same_seed_gives_the_same_points_and_another_seed_others(noise):
     first, again, other = (cubic(50, noise, generator=seeded(s)) for s in (1, 1, 2))
     assert torch.equal(first.x, again.x)
@@ -76,19 +102,19 @@ def test_inputs_are_uniform_between_the_limits(limit):
     assert stats.kstest(x, stats.uniform(-limit, 2 * limit).cdf).pvalue > 1e-3
 
 
-@every_law
+@every_noise
 def test_noise_follows_the_law_it_names(noise):
     data = cubic(5000, noise, generator=seeded(5))
     assert stats.kstest(noise_of(data), CDFS[noise]).pvalue > 1e-3
 
 
-@every_law
+@every_noise
 def test_noise_has_mean_zero_so_that_the_cube_is_the_regression_function(noise):
     draws = noise_of(cubic(100_000, noise, generator=seeded(6)))
-    assert abs(draws.mean()) < 4 * math.sqrt(VARIANCES[noise] / len(draws))
+    assert abs(draws.mean()) < 4 * math.sqrt(LAWS[f"cubic {noise}"][3] / len(draws))
 
 
-@every_law
+@every_noise
 def test_noise_does_not_depend_on_the_input(noise):
     data = cubic(20_000, noise, generator=seeded(7))
     x, draws = data.x.flatten().double().numpy(), noise_of(data)
@@ -96,7 +122,7 @@ def test_noise_does_not_depend_on_the_input(noise):
     assert abs(stats.spearmanr(np.abs(x), np.abs(draws)).statistic) < 4 / math.sqrt(len(x))
 
 
-@every_law
+@every_noise
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
 def test_side_quantiles_cover_the_level_on_each_side_of_the_true_law(noise, level):
     rows, cdf = 100_000, CDFS[noise]
@@ -108,7 +134,7 @@ def test_side_quantiles_cover_the_level_on_each_side_of_the_true_law(noise, leve
         assert covered == pytest.approx(level, abs=5 * math.sqrt(level * (1 - level) / (share * rows)))
 
 
-@every_law
+@every_noise
 def test_side_quantiles_of_the_default_size_are_precise(noise):
     cdf, level = CDFS[noise], 0.95
     below = float(cdf(0.0))
@@ -122,7 +148,7 @@ def test_side_quantiles_of_symmetric_noise_by_hand():
     assert (down, up) == pytest.approx((8 * 1.95996, 8 * 1.95996), rel=0.02)
 
 
-@every_law
+@every_noise
 def test_side_quantiles_grow_with_the_level(noise):
     low, high = side_quantiles(noise, 0.5, 20_000), side_quantiles(noise, 0.9, 20_000)
     assert low[0] < high[0]
@@ -143,3 +169,62 @@ def test_side_quantiles_of_an_unknown_noise_law_are_refused_with_the_choices():
 def test_side_quantiles_of_an_impossible_level_are_refused(level):
     with pytest.raises(SettingsError, match=str(level)):
         side_quantiles("gaussian", level, rows=100)
+
+
+# Laws of noise
+
+
+def test_every_law_is_tested():
+    assert len(LAWS) == len(NOISE_LAWS) + len(UCI_NOISE_LAWS)
+
+
+@every_law
+def test_draws_follow_the_law(name):
+    law, cdf, _, _ = LAWS[name]
+    draws = law.draw(5000, seeded(1)).double().numpy()
+    if name == "uci authors_trimodal":
+        draws = draws[draws != 0]  # four in ten are exactly zero, where the distribution function jumps
+        assert len(draws) == pytest.approx(3000, abs=150)
+        cdf, _, _ = mixed([0.5, 0.5], [-0.2, 0.6], [0.05, 0.15])
+    assert stats.kstest(draws, cdf).pvalue > 1e-3
+
+
+@every_law
+def test_the_mean_is_exact_and_centred_draws_are_without_it(name):
+    law, _, mean, variance = LAWS[name]
+    assert law.mean == pytest.approx(mean, rel=1e-12, abs=1e-15)
+    assert torch.equal(law(50, seeded()), law.draw(50, seeded()) - law.mean)
+    draws = law(200_000, seeded(2)).double()
+    assert abs(float(draws.mean())) < 4 * math.sqrt(variance / len(draws))
+    assert float(draws.var()) == pytest.approx(variance, rel=0.1)
+
+
+def test_the_noise_of_the_paper_drowns_normalised_targets_and_that_of_the_code_does_not():
+    spread = {name: float(law(100_000, seeded()).std()) for name, law in UCI_NOISE_LAWS.items()}
+    assert min(spread["log_normal"], spread["trimodal"]) > 1.6
+    assert max(spread["authors_log_normal"], spread["authors_trimodal"]) < 0.4
+
+
+def test_the_authors_trimodal_noise_is_a_mode_times_a_normal():
+    generator = np.random.default_rng(0)
+    theirs = generator.choice([-1, 0, 3], 20_000, p=[0.3, 0.4, 0.3]) * generator.normal(0.2, 0.05, 20_000)
+    ours = UCI_NOISE_LAWS["authors_trimodal"].draw(20_000, seeded()).double().numpy()
+    assert stats.ks_2samp(theirs, ours).pvalue > 1e-3
+
+
+def test_seeds_give_the_draws_they_always_gave():
+    g = seeded(3)
+    assert torch.equal(NOISE_LAWS["log_normal"](9, seeded(3)), (1.5 + torch.randn(9, generator=g)).exp() - math.exp(2))
+    g = seeded(3)
+    component = torch.multinomial(torch.tensor([0.4, 0.3, 0.3]), 9, replacement=True, generator=g)
+    expected = torch.tensor([0.0, 40.0, -10.0])[component] + torch.randn(9, generator=g) - 9
+    assert torch.equal(NOISE_LAWS["trimodal"](9, seeded(3)), expected)
+    g = seeded(3)
+    assert torch.equal(NOISE_LAWS["gaussian"](9, seeded(3)), 8 * torch.randn(9, generator=g))
+
+
+@pytest.mark.parametrize("law", [log_normal(0.0, 1.0), normal(2.0), mixture((0.5, 0.5), (0.0, 1.0), (1.0, 1.0))])
+def test_a_law_of_noise_leaves_the_global_generator_alone(law):
+    before = torch.get_rng_state()
+    assert law(7, seeded()).shape == (7,)
+    assert torch.equal(before, torch.get_rng_state())

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import struct
 import tarfile
 import threading
 import zipfile
@@ -15,11 +14,12 @@ import numpy as np
 import openpyxl
 import pytest
 
-from splitpoint.datasets import checksums, uci
-from splitpoint.datasets.download import DOWNLOADS, download
+from image_files import idx
+from splitpoint.datasets import SETS, load, tables
+from splitpoint.datasets.arrays import array_checksum, rows_checksum
+from splitpoint.datasets.download import DAMAGED, DOWNLOADS, download, members
+from splitpoint.datasets.entry import Source
 from splitpoint.datasets.folders import VARIABLE
-from splitpoint.datasets.image_formats import read_idx
-from splitpoint.datasets.registry import SETS, Source
 from splitpoint.errors import DataError, SettingsError
 
 ROWS = np.arange(21.0).reshape(3, 7)
@@ -44,38 +44,43 @@ def web(tmp_path):
         thread.join()
 
 
-def offer(monkeypatch, web, name, files, content=None):
-    """Serve `files` as the sources of the set `name`, with their checksums unless it is a table."""
+def offer(monkeypatch, web, name, files, checksums=None):
+    """Serve `files` as the sources of the set `name`, with their checksums unless it is a table.
+
+    `checksums` are those of what a download of images makes.
+    """
     folder, address = web
     for file_name, data in files.items():
         (folder / file_name).write_bytes(data)
-    table = SETS[name].form == "table"
+    entry = SETS[name]
     sources = tuple(
-        Source(f"{address}/{file_name}", "" if table else f"md5:{md5(data).hexdigest()}")
+        Source(f"{address}/{file_name}", f"md5:{md5(data).hexdigest()}" if checksums else "")
         for file_name, data in files.items()
     )
-    monkeypatch.setitem(SETS, name, replace(SETS[name], sources=sources, content=content or {}))
+    changed = {"forms": (replace(entry.forms[0], checksums=checksums), *entry.forms[1:])} if checksums else {}
+    monkeypatch.setitem(SETS, name, replace(entry, sources=sources, **changed))
 
 
 def small_table(monkeypatch, name, x, *targets):
     """Make the set `name` one of these few rows."""
     arrays = {"X": x, "y": targets[0]}
-    sums = {key: checksums.of_array(value) for key, value in arrays.items()}
-    sums["rows"] = checksums.of_rows(list(arrays.values()))
-    monkeypatch.setitem(uci.TABLES, name, uci.Table(*x.shape, uci.TABLES[name].targets, sums))
+    sums = {key: array_checksum(value) for key, value in arrays.items()}
+    sums["rows"] = rows_checksum(list(arrays.values()))
+    monkeypatch.setitem(SETS, name, replace(SETS[name], rows=len(x), features=x.shape[1], checksums=sums))
 
 
-def zipped(member, data):
+def zipped(**members):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(member, data)
+        for name, data in members.items():
+            archive.writestr(name, data)
     return stream.getvalue()
 
 
 def yacht(monkeypatch, web, rows):
     small_table(monkeypatch, "yacht", ROWS[:, :6], ROWS[:, 6])
     text = "\n".join(" ".join(map(str, row)) for row in rows)
-    offer(monkeypatch, web, "yacht", {"yacht+hydrodynamics.zip": zipped("yacht_hydrodynamics.data", text)})
+    offer(monkeypatch, web, "yacht", {"yacht+hydrodynamics.zip": zipped(**{"yacht_hydrodynamics.data": text})})
 
 
 def get(name, folder, **options):
@@ -92,7 +97,7 @@ def test_a_table_is_converted_and_can_be_loaded(monkeypatch, web, tmp_path):
     assert get("yacht", data) == data / "uci" / "yacht.npz"
     assert everything(data) == ["uci/yacht.npz"]
     monkeypatch.setenv(VARIABLE, str(data))
-    loaded = uci.load("yacht")
+    loaded = load("yacht")
     assert loaded.X.tolist() == ROWS[:, :6].tolist()
     assert not loaded.reordered
 
@@ -112,7 +117,7 @@ def test_the_right_rows_in_another_order_are_accepted_and_told(monkeypatch, web,
     yacht(monkeypatch, web, ROWS[::-1])
     get("yacht", tmp_path / "data")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "data"))
-    assert uci.load("yacht").reordered
+    assert load("yacht").reordered
 
 
 def test_other_values_are_refused_and_leave_nothing(monkeypatch, web, tmp_path):
@@ -133,10 +138,10 @@ def test_the_sheet_in_the_customary_order_is_preferred(monkeypatch, web, tmp_pat
             sheet.append(row)
     stream = io.BytesIO()
     book.save(stream)
-    offer(monkeypatch, web, "power", {"power.zip": zipped("CCPP/Folds5x2_pp.xlsx", stream.getvalue())})
+    offer(monkeypatch, web, "power", {"power.zip": zipped(**{"CCPP/Folds5x2_pp.xlsx": stream.getvalue()})})
     get("power", tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert not uci.load("power").reordered
+    assert not load("power").reordered
 
 
 def test_a_whole_set_is_not_downloaded_again_and_a_damaged_one_is(monkeypatch, web, tmp_path):
@@ -150,7 +155,7 @@ def test_a_whole_set_is_not_downloaded_again_and_a_damaged_one_is(monkeypatch, w
         get("yacht", tmp_path)
     (web[0] / "away").rename(web[0] / "yacht+hydrodynamics.zip")
     get("yacht", tmp_path)
-    assert uci.read("yacht", path)[1] is False
+    assert tables.read(SETS["yacht"], path)[1] is False
 
 
 def test_a_download_that_was_cut_is_kept_for_the_next_call(monkeypatch, web, tmp_path):
@@ -165,11 +170,6 @@ def test_a_download_that_was_cut_is_kept_for_the_next_call(monkeypatch, web, tmp
 # Images
 
 
-def idx(array):
-    header = b"\0\0\x08" + bytes([array.ndim]) + b"".join(struct.pack(">I", size) for size in array.shape)
-    return gzip.compress(header + array.tobytes())
-
-
 IMAGES = {
     "x_train": np.arange(60, dtype=np.uint8).reshape(5, 3, 4),
     "y_train": np.arange(5, dtype=np.uint8),
@@ -179,8 +179,8 @@ IMAGES = {
 
 
 def test_idx_files_become_one_npz(monkeypatch, web, tmp_path):
-    content = {key: checksums.of_array(value) for key, value in IMAGES.items()}
-    offer(monkeypatch, web, "mnist", {f"{key}.gz": idx(value) for key, value in IMAGES.items()}, content)
+    sums = {key: array_checksum(value) for key, value in IMAGES.items()}
+    offer(monkeypatch, web, "mnist", {f"{key}.gz": gzip.compress(idx(value)) for key, value in IMAGES.items()}, sums)
     path = get("mnist", tmp_path / "data")
     assert everything(tmp_path / "data") == ["mnist.npz"]
     with np.load(path) as file:
@@ -188,22 +188,11 @@ def test_idx_files_become_one_npz(monkeypatch, web, tmp_path):
 
 
 def test_idx_files_with_other_images_are_refused(monkeypatch, web, tmp_path):
-    content = {key: checksums.of_array(value + 1) for key, value in IMAGES.items()}
-    offer(monkeypatch, web, "mnist", {f"{key}.gz": idx(value) for key, value in IMAGES.items()}, content)
+    sums = {key: array_checksum(value + 1) for key, value in IMAGES.items()}
+    offer(monkeypatch, web, "mnist", {f"{key}.gz": gzip.compress(idx(value)) for key, value in IMAGES.items()}, sums)
     with pytest.raises(DataError, match="Expected the values of mnist, but its array x_train has others"):
         get("mnist", tmp_path / "data")
     assert everything(tmp_path / "data") == []
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"\0\0\x0d\1\0\0\0\2ab"), idx(np.zeros(4, np.uint8))[:-9]],
-    ids=["empty", "no gzip", "empty gzip", "other type", "cut short"],
-)
-def test_what_is_no_idx_file_is_told(tmp_path, data):
-    (tmp_path / "a.gz").write_bytes(data)
-    with pytest.raises(DataError, match=r"Expected a.gz to be an idx file of bytes, gzipped or not"):
-        read_idx(tmp_path / "a.gz")
 
 
 def tarred(**members):
@@ -240,15 +229,7 @@ def test_an_archive_that_lacks_a_file_leaves_what_was_there(monkeypatch, web, tm
     assert everything(tmp_path / "data") == ["cifar-100-binary/old.bin"]
 
 
-def zipped_folder(**members):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize("pack", [tarred, zipped_folder])
+@pytest.mark.parametrize("pack", [tarred, zipped])
 def test_a_folder_keeps_its_folders_and_only_what_belongs_to_it(pack, monkeypatch, web, tmp_path):
     members = {
         "imagenet-o/n01/a b.JPEG": b"a",
@@ -315,3 +296,39 @@ def test_a_wrong_checksum_leaves_nothing(monkeypatch, web, tmp_path):
 def test_a_set_that_does_not_exist(tmp_path):
     with pytest.raises(SettingsError, match=r"Expected a data set among boston, .*, imagenet_o, but got 'iris'\."):
         get("iris", tmp_path)
+
+
+# Archives
+
+
+def held(path):
+    """Names and contents of the members."""
+    found = {}
+    for name, source in members(path):
+        with source() as stream:
+            found[str(name)] = stream.read()
+    return found
+
+
+def test_a_zip_gives_its_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a", "w") as archive:
+        archive.writestr("folder/", b"")
+        archive.writestr("folder/b.txt", b"b")
+    assert held(tmp_path / "a") == {"folder/b.txt": b"b"}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_a_tar_gives_its_files_without_links(tmp_path, mode):
+    with tarfile.open(tmp_path / "a", mode) as archive:
+        for name, kind in (("folder", tarfile.DIRTYPE), ("link", tarfile.SYMTYPE), ("folder/b.txt", tarfile.REGTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "folder/b.txt"
+            info.size = 1 if kind == tarfile.REGTYPE else 0
+            archive.addfile(info, io.BytesIO(b"b"))
+    assert held(tmp_path / "a") == {"folder/b.txt": b"b"}
+
+
+def test_what_is_no_archive_is_damaged(tmp_path):
+    (tmp_path / "a").write_bytes(b"no archive")
+    with pytest.raises(DAMAGED):
+        held(tmp_path / "a")

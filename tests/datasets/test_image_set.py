@@ -15,7 +15,7 @@ def stored(count=7, shape=(3, 4, 5), classes=3, seed=0):
     return StoredImages("noise", pictures(count, shape, seed), labels_of(count, classes), classes)
 
 
-def test_a_picture_is_a_float_in_the_unit_range_with_its_label():
+def test_an_image_is_a_float_in_the_unit_range_with_its_label():
     images = stored()
     x, y = images[4]
     assert (x.dtype, x.shape, y.dtype, y.shape, int(y)) == (torch.float32, (3, 4, 5), torch.int64, (), 1)
@@ -43,7 +43,7 @@ def test_pixels_come_in_the_order_of_the_places(places):
 
 def test_places_outside_and_masks_are_refused():
     images = stored()
-    with pytest.raises(IndexError, match="Expected places of a set of 7 pictures, but got 2 to 7"):
+    with pytest.raises(IndexError, match="Expected places of a set of 7 images, but got 2 to 7"):
         images.pixels([2, 7])
     with pytest.raises(IndexError, match="but got -8 to -8"):
         images[-8]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from image_files import cifar_batch, cifar_records, labels_of, mnist, pictures, tiny_imagenet, wnids
-from splitpoint.datasets import images, registry
+from splitpoint.datasets import images
 from splitpoint.datasets.folders import VARIABLE, locate
 from splitpoint.errors import DataError, SettingsError
 
@@ -18,7 +18,7 @@ def write_cifar10(folder, per_batch=20):
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A data folder with CIFAR-10 (100 + 20 pictures), MNIST (30 + 12), notMNIST (7) and Tiny ImageNet (3 + 3)."""
+    """A data folder with CIFAR-10 (100 + 20 images), MNIST (30 + 12), notMNIST (7) and Tiny ImageNet (3 + 3)."""
     write_cifar10(tmp_path)
     for stem, count in (("train", 30), ("t10k", 12)):
         mnist(tmp_path / "MNIST" / "raw", stem, pictures(count, (28, 28)), labels_of(count, 10), zipped=True)
@@ -29,18 +29,12 @@ def data(tmp_path, monkeypatch):
 
 
 def rows_of(part, whole):
-    """Places in `whole` of the pictures of `part`."""
-    places = {picture.numpy().tobytes(): place for place, picture in enumerate(whole.pixels(range(len(whole))))}
-    return [places[picture.numpy().tobytes()] for picture in part.pixels(range(len(part)))]
+    """Places in `whole` of the images of `part`."""
+    places = {image.numpy().tobytes(): place for place, image in enumerate(whole.pixels(range(len(whole))))}
+    return [places[image.numpy().tobytes()] for image in part.pixels(range(len(part)))]
 
 
 # Loading
-
-
-def test_every_set_is_read_where_the_registry_says_it_lies():
-    assert set(images.IMAGE_SETS) == {name for name, entry in registry.SETS.items() if entry.form != "table"}
-    for name, source in images.IMAGE_SETS.items():
-        assert tuple(source.readers) == registry.SETS[name].paths
 
 
 @pytest.mark.parametrize(
@@ -72,7 +66,7 @@ def test_the_preferred_form_wins(data):
     [
         ("svhn", "Expected to find svhn, but SPLITPOINT_DATA names .*; .* run: splitpoint data download svhn"),
         ("cifar100", "Expected to find cifar-100-binary or cifar-100-python, but .* splitpoint data download cifar100"),
-        ("imagenet", "Expected to find imagenet, but .*; accept its licence at image-net.org and put its pictures"),
+        ("imagenet", "Expected to find imagenet, but .*; accept its licence at image-net.org and put its images"),
     ],
 )
 def test_a_missing_set_says_what_to_do(data, name, message):
@@ -81,7 +75,7 @@ def test_a_missing_set_says_what_to_do(data, name, message):
 
 
 def test_names_and_parts_that_do_not_exist(data):
-    with pytest.raises(SettingsError, match=r"Expected an image set among cifar10, .*, notmnist, but got 'boston'"):
+    with pytest.raises(SettingsError, match=r"Expected an image set among mnist, .*, imagenet_o, but got 'boston'"):
         images.load("boston", "test")
     with pytest.raises(SettingsError, match="Expected the part 'train' or 'test' of mnist, but got 'val'"):
         images.load("mnist", "val")
@@ -123,7 +117,7 @@ def test_shares_that_leave_nothing_are_refused(data):
         images.splits("cifar10", calibration=0.001)
 
 
-# Pictures of other sets
+# Images of other sets
 
 
 def test_the_parts_of_a_union_are_equal_and_have_one_shape(data):
@@ -147,7 +141,7 @@ def test_unions_of_nothing_are_refused(data):
     for names in ([], ["mnist", "mnist"]):
         with pytest.raises(SettingsError, match="Expected names of different sets, but got"):
             images.ood_union(names, (1, 28, 28), None, 0)
-    with pytest.raises(SettingsError, match="at least one picture from each of 2 sets, but got 1"):
+    with pytest.raises(SettingsError, match="at least one image from each of 2 sets, but got 1"):
         images.ood_union(["mnist", "cifar10"], (1, 28, 28), 1, 0)
 
 
@@ -182,25 +176,25 @@ def test_a_seed_shuffles_every_pass_anew_and_the_same_way_everywhere(data):
     assert not torch.equal(passes(4)[0], first)
 
 
-def test_pictures_and_labels_stay_together_when_shuffled(data):
+def test_images_and_labels_stay_together_when_shuffled(data):
     found = images.load("cifar10", "train")
-    label_of = {picture.numpy().tobytes(): int(label) for picture, label in found}
+    label_of = {image.numpy().tobytes(): int(label) for image, label in found}
     for x, y in images.Batches(found, 7, seed=0):
-        assert [label_of[picture.numpy().tobytes()] for picture in x] == y.tolist()
+        assert [label_of[image.numpy().tobytes()] for image in x] == y.tolist()
 
 
-def test_a_batch_must_hold_a_picture(data):
+def test_a_batch_must_hold_an_image(data):
     with pytest.raises(SettingsError, match="Expected batch_size to be at least 1, but got 0"):
         images.Batches(images.load("mnist", "test"), 0)
 
 
-def test_folders_of_pictures_are_decoded_batch_by_batch(data):
+def test_folders_of_images_are_decoded_batch_by_batch(data):
     last = next((data / "tiny-imagenet-200" / "train").glob(f"{wnids(200)[0]}/images/*.JPEG"))
     last.write_bytes(b"broken")
     batches = iter(images.Batches(images.load("tiny_imagenet", "train"), 2))
     x, y = next(batches)
     assert (x.shape, y.tolist()) == ((2, 3, 64, 64), [0, 1])
-    with pytest.raises(DataError, match=rf"Expected .*{last.name} to be a picture of tiny_imagenet"):
+    with pytest.raises(DataError, match=rf"Expected .*{last.name} to be an image of tiny_imagenet"):
         next(batches)
 
 
@@ -217,8 +211,8 @@ REAL = {
 
 
 def need(name):
-    """Skip a test of real pictures that are not on this machine."""
-    if locate(*images.IMAGE_SETS[name].readers) is None:
+    """Skip a test of real images that are not on this machine."""
+    if locate(*images.IMAGE_SETS[name].paths) is None:
         pytest.skip(f"SPLITPOINT_DATA names no folder with {name}")
 
 
@@ -234,7 +228,7 @@ def test_real_sets_have_their_size_and_all_their_classes(name):
 
 
 @pytest.mark.parametrize("name", ["notmnist", "tiny_imagenet"])
-def test_real_pictures_of_other_sets_fit_a_network_of_cifar(name):
+def test_real_images_of_other_sets_fit_a_network_of_cifar(name):
     need(name)
     union = images.ood_union([name], (3, 32, 32), 100, seed=0)
     x, _ = next(iter(images.Batches(union)))

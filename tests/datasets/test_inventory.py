@@ -1,8 +1,13 @@
+import gzip
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from splitpoint.datasets import content, inventory
-from splitpoint.datasets.folders import VARIABLE
-from splitpoint.datasets.registry import SETS
+from splitpoint.datasets import SETS, inventory
+from splitpoint.datasets.arrays import array_checksum
+from splitpoint.datasets.folders import VARIABLE, locate
+from splitpoint.datasets.inventory import verify
 from splitpoint.errors import DataError, SettingsError
 
 
@@ -14,12 +19,12 @@ def data(tmp_path, monkeypatch):
         (tmp_path / "uci" / f"{name}.npz").write_bytes(bytes(size))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
 
-    def verify(name, *_):
-        if name == "yacht":
+    def verdict(entry, _):
+        if entry.name == "yacht":
             raise DataError("Expected yacht, but got a boat.")
-        return name == "wine"
+        return entry.name == "wine"
 
-    monkeypatch.setattr(content, "verify", verify)
+    monkeypatch.setattr(inventory, "verify", verdict)
     return tmp_path
 
 
@@ -86,3 +91,83 @@ def test_a_folder_of_too_many_files_is_not_measured(tmp_path, monkeypatch):
     assert inventory._bytes(tmp_path) == "6 kB"
     (tmp_path / "one-more").touch()
     assert inventory._bytes(tmp_path) == "-"
+
+
+# Verifying
+
+
+def with_checksums(name, checksums, form=0):
+    """The entry of a set of images, with other checksums for one of its forms."""
+    entry = SETS[name]
+    forms = [replace(each, checksums=checksums) if place == form else each for place, each in enumerate(entry.forms)]
+    return replace(entry, forms=tuple(forms))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_real_sets_are_whole(name):
+    path = locate(*SETS[name].paths)
+    if path is None:
+        pytest.skip(f"SPLITPOINT_DATA names no folder with {' or '.join(SETS[name].paths)}")
+    assert verify(SETS[name], path) is False
+
+
+def test_a_file_that_is_missing_or_changed_is_named(tmp_path):
+    entry = with_checksums("cifar100", {"train.bin": "size:3", "test.bin": "size:2"})
+    (tmp_path / "train.bin").write_bytes(b"abc")
+    with pytest.raises(DataError, match=r"cifar100 to have a file test.bin, but .* has none; get it again with"):
+        verify(entry, tmp_path)
+    (tmp_path / "test.bin").write_bytes(b"abc")
+    with pytest.raises(DataError, match=r"test.bin to have size:2, but it has not; get it again with: splitpoint data"):
+        verify(entry, tmp_path)
+    (tmp_path / "test.bin").write_bytes(b"ab")
+    assert verify(entry, tmp_path) is False
+
+
+def test_an_array_that_changed_is_named(tmp_path):
+    entry = with_checksums("mnist", {"x_train": array_checksum(np.ones(3, np.uint8))})
+    np.savez(tmp_path / "mnist.npz", x_train=np.ones(3, np.uint8))
+    assert verify(entry, tmp_path / "mnist.npz") is False
+    np.savez(tmp_path / "mnist.npz", x_train=np.zeros(3, np.uint8))
+    with pytest.raises(DataError, match="Expected the values of mnist, but its array x_train has others"):
+        verify(entry, tmp_path / "mnist.npz")
+    np.savez(tmp_path / "mnist.npz", other=np.zeros(3, np.uint8))
+    with pytest.raises(DataError, match="to hold the arrays of mnist, but they cannot be read"):
+        verify(entry, tmp_path / "mnist.npz")
+
+
+def test_files_are_counted_where_nobody_published_a_checksum(tmp_path):
+    entry = with_checksums("imagenet_o", {"n*/*.JPEG": "files:2"})
+    (tmp_path / "n00000001").mkdir()
+    for name in ("a.JPEG", "b.txt", "._a.JPEG"):
+        (tmp_path / "n00000001" / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"Expected imagenet_o to have 2 files n\*/\*.JPEG, but .* has 1; get it again"):
+        verify(entry, tmp_path)
+    (tmp_path / "n00000001" / "b.JPEG").write_bytes(b"")
+    assert verify(entry, tmp_path) is False
+
+
+def test_another_form_is_compared_with_its_own_checksums(tmp_path):
+    arrays = {"x_test": np.ones((2, 3), np.uint8), "y_test": np.zeros(2, np.uint8)}
+    sums = {key: array_checksum(value) for key, value in arrays.items()}
+    entry = with_checksums("notmnist", sums, form=1)
+    np.savez(tmp_path / "notmnist.npz", **arrays)
+    assert verify(entry, tmp_path / "notmnist.npz") is False
+    np.savez(tmp_path / "notmnist.npz", **arrays | {"y_test": np.ones(2, np.uint8)})
+    with pytest.raises(DataError, match="its array y_test has others"):
+        verify(entry, tmp_path / "notmnist.npz")
+
+
+def test_idx_files_are_compared_as_arrays_whether_they_are_zipped_or_not(tmp_path):
+    arrays = {}
+    for part, stem in (("train", "train"), ("test", "t10k")):
+        for key, kind in (("x", "images-idx3"), ("y", "labels-idx1")):
+            values = np.arange(4, dtype=np.uint8)
+            data = b"\0\0\x08\1\0\0\0\4" + values.tobytes()
+            zipped = key == "x"
+            name = f"{stem}-{kind}-ubyte{'.gz' if zipped else ''}"
+            (tmp_path / name).write_bytes(gzip.compress(data) if zipped else data)
+            arrays[f"{key}_{part}"] = values
+    sums = {key: array_checksum(value) for key, value in arrays.items()}
+    assert verify(with_checksums("mnist", sums), tmp_path) is False
+    with pytest.raises(DataError, match="Expected the values of mnist, but its array x_train has others"):
+        verify(SETS["mnist"], tmp_path)

@@ -1,56 +1,138 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from splitpoint.datasets import raw, registry, uci
+from splitpoint.datasets import SETS, TABLES, images, inventory, load, registry
+from splitpoint.datasets.arrays import array_checksum, rows_checksum
+from splitpoint.datasets.download import default_folder, download
+from splitpoint.datasets.entry import Form
 from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.image_set import StoredImages
+from splitpoint.datasets.registry import IMAGE_SETS
 from splitpoint.errors import SettingsError
 
 
-@pytest.mark.parametrize("name", registry.SETS)
+@pytest.mark.parametrize("name", SETS)
 def test_entries_are_complete(name):
-    entry = registry.SETS[name]
+    entry = SETS[name]
+    assert entry.name == name
+    assert entry.title
     assert bool(entry.sources) != bool(entry.by_hand)
     assert entry.licence
     for source in entry.sources:
         assert re.fullmatch(r"https?://[\w.-]+/[\w./+~-]+", source.url)
         assert source.file_name
-    contents = [entry.content, *(other.content for other in entry.others.values())]
-    sums = [checksum for content in contents for checksum in content.values()]
+    tables = [entry.checksums] if entry.kind == "table" else [form.checksums for form in entry.forms]
+    sums = [checksum for checksums in tables for checksum in checksums.values()]
     for checksum in [*sums, *(source.checksum for source in entry.sources if source.checksum)]:
         assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}|size:\d+|files:\d+", checksum)
-    if entry.form == "table":
-        assert (name in uci.TABLES, name in raw.RAW, len(entry.sources)) == (True, True, 1)
+    if entry.kind == "table":
+        several = ["y_all"] if len(entry.targets) > 1 else []
+        assert list(entry.checksums) == ["X", "y", *several, "rows"]
+        assert len(entry.sources) == 1
     else:
-        assert entry.content
+        assert all(tables)
         assert all(source.checksum for source in entry.sources)
 
 
 def test_paths_are_different():
-    paths = [path for entry in registry.SETS.values() for path in entry.paths]
+    paths = [path for entry in SETS.values() for path in entry.paths]
     assert len(set(paths)) == len(paths)
 
 
-def test_every_form_of_a_set_has_its_own_content_and_size():
-    entry = registry.SETS["notmnist"]
-    assert entry.content_at(Path("data/notMNIST_small")) == {"[A-J]/*.png": "files:18726"}
+def test_tables_and_images_are_all_there_is():
+    assert [*TABLES, *IMAGE_SETS] == list(SETS)
+    assert {entry.kind for entry in TABLES.values()} == {"table"}
+    assert {entry.kind for entry in IMAGE_SETS.values()} == {"images"}
+    assert ("mnist" in TABLES, "boston" in IMAGE_SETS, "iris" in TABLES) == (False, False, False)
+    assert (len(TABLES), len(IMAGE_SETS)) == (9, 10)
+
+
+def test_digits_and_letters_are_not_mirrored():
+    assert [name for name, entry in IMAGE_SETS.items() if not entry.mirrored] == ["mnist", "svhn", "notmnist"]
+
+
+def test_the_sets_out_of_distribution_are_those_of_the_experiments():
+    assert {name: entry.ood for name, entry in IMAGE_SETS.items() if entry.ood} == {
+        "mnist": ("fashion_mnist", "notmnist"),
+        "fashion_mnist": ("mnist", "notmnist"),
+        "cifar10": ("svhn", "tiny_imagenet"),
+        "cifar100": ("svhn", "tiny_imagenet"),
+        "imagenet": ("imagenet_o",),
+    }
+    assert {name: entry.adversarial for name, entry in IMAGE_SETS.items() if entry.adversarial} == {
+        "imagenet": "imagenet_a"
+    }
+
+
+def test_titles_are_what_people_call_the_sets():
+    assert ", ".join(entry.title for entry in IMAGE_SETS.values()) == (
+        "MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, SVHN, notMNIST, Tiny ImageNet, ImageNet, ImageNet-A, ImageNet-O"
+    )
+
+
+def test_every_form_of_a_set_has_its_own_checksums_and_size():
+    entry = SETS["notmnist"]
+    assert entry.form_at(Path("data/notMNIST_small")).checksums == {"[A-J]/*.png": "files:18726"}
     assert entry.size_at(Path("data/notMNIST_small")) == entry.size_at(None) == "18,726 x 28 x 28"
-    assert list(entry.content_at(Path("data/notmnist.npz"))) == ["x_test", "y_test"]
+    assert list(entry.form_at(Path("data/notmnist.npz")).checksums) == ["x_test", "y_test"]
     assert entry.size_at(Path("data/notmnist.npz")) == "10,000 x 28 x 28"
-    assert registry.SETS["mnist"].size_at(Path("data/MNIST/raw")) == "70,000 x 28 x 28"
+    assert SETS["mnist"].size_at(Path("data/MNIST/raw")) == "70,000 x 28 x 28"
 
 
 def test_a_set_that_cannot_be_downloaded_has_another_cure(monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert registry.cure("mnist") == "get it again with: splitpoint data download mnist"
+    assert SETS["mnist"].cure == "get it again with: splitpoint data download mnist"
     monkeypatch.delenv(VARIABLE)
-    assert registry.cure("mnist") == "get it again with: splitpoint data download mnist --to DIR"
-    assert registry.cure("imagenet").startswith("accept its licence at image-net.org and put its pictures into")
+    assert SETS["mnist"].cure == "get it again with: splitpoint data download mnist --to DIR"
+    assert SETS["imagenet"].cure.startswith("accept its licence at image-net.org and put its images into")
 
 
 def test_entries_by_name_and_all_of_them():
-    assert list(registry.entries([])) == list(registry.SETS)
+    assert list(registry.entries([])) == list(SETS)
     assert list(registry.entries(["yacht", "boston"])) == ["yacht", "boston"]
     with pytest.raises(SettingsError, match="Expected a data set among boston"):
         registry.entries(["yacht", "iris"])
+
+
+# A new set is one entry and its reader
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """An empty data folder."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_a_table_that_is_added_is_listed_loaded_and_checked(data, monkeypatch):
+    arrays = {"X": np.arange(6.0).reshape(3, 2), "y": np.arange(3.0)}
+    sums = {key: array_checksum(value) for key, value in arrays.items()} | {"rows": rows_checksum([*arrays.values()])}
+    monkeypatch.setitem(SETS, "toy", replace(TABLES["yacht"], name="toy", rows=3, features=2, checksums=sums))
+    assert re.search(r"^toy +3 x 2 +- +missing$", str(inventory.survey()), re.MULTILINE)
+    (data / "uci").mkdir()
+    np.savez(data / "uci" / "toy.npz", **arrays)
+    assert load("toy").y[:, 0].tolist() == [0, 1, 2]
+    assert [found.verdict for found in inventory.check(["toy"])] == ["whole"]
+    assert download("toy", default_folder()) == data / "uci" / "toy.npz"
+
+
+def test_images_that_are_added_are_listed_loaded_and_split(data, monkeypatch):
+    def read(entry, path, part):
+        pixels = np.frombuffer((path / f"{part}.bin").read_bytes(), np.uint8).reshape(-1, 1, 2, 2)
+        return StoredImages(entry.name, pixels, np.arange(len(pixels)) % entry.classes, entry.classes)
+
+    form = Form("toy", read, {"train.bin": "size:40", "test.bin": "size:8"})
+    monkeypatch.setitem(SETS, "toy", replace(IMAGE_SETS["svhn"], name="toy", classes=2, forms=(form,)))
+    assert inventory.survey(["toy"]).missing == ("toy",)
+    (data / "toy").mkdir()
+    for part, size in (("train", 40), ("test", 8)):
+        (data / "toy" / f"{part}.bin").write_bytes(bytes(range(size)))
+    assert images.load("toy", "test").pixels([1]).flatten().tolist() == [4, 5, 6, 7]
+    parts = images.splits("toy", calibration=0.3)
+    assert (len(parts.train), len(parts.calibration), len(parts.test)) == (7, 3, 2)
+    assert len(images.ood_union(["toy"], (3, 4, 4), None, 0)) == 2
+    assert [found.verdict for found in inventory.check(["toy"])] == ["whole"]

@@ -112,19 +112,9 @@ def package(module: str, purpose: str, extra: str) -> Any:
 # Raw files of tables
 
 
-def between_blanks(content: bytes) -> list[Numbers]:
-    """Numbers between blanks, one row per line."""
-    return [np.loadtxt(io.BytesIO(content), ndmin=2)]
-
-
-def between_commas(content: bytes) -> list[Numbers]:
-    """Numbers between commas below one line of names."""
-    return [np.loadtxt(io.BytesIO(content), delimiter=",", skiprows=1, ndmin=2)]
-
-
-def between_semicolons(content: bytes) -> list[Numbers]:
-    """Numbers between semicolons below one line of names."""
-    return [np.loadtxt(io.BytesIO(content), delimiter=";", skiprows=1, ndmin=2)]
+def separated(by: str | None = None, header: int = 0) -> Callable[[bytes], list[Numbers]]:
+    """A reader of numbers between separators, blanks by default, one row per line below `header` lines of names."""
+    return lambda content: [np.loadtxt(io.BytesIO(content), delimiter=by, skiprows=header, ndmin=2)]
 
 
 def statlib_boston(content: bytes) -> list[Numbers]:

@@ -85,7 +85,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
     TableEntry(
         name="naval", title="naval", rows=11934, features=16, targets=("compressor", "turbine"),
         sources=(Source(f"{_UCI}/316/condition+based+maintenance+of+naval+propulsion+plants.zip"),),
-        licence="CC BY 4.0", reader=arrays.between_blanks, member="data.txt",
+        licence="CC BY 4.0", reader=arrays.separated(), member="data.txt",
         checksums={
             "X": "sha256:7206828144245475bf4d7620d12cea8378b4212866a7c9e94ab49a02a0402b8b",
             "y": "sha256:325f8fec7abe20a5df9a4767ae05c26576320c1df2f9d24b176e7a2941ed6e47",
@@ -106,7 +106,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
     TableEntry(
         name="protein", title="protein", rows=45730, features=9, targets=("rmsd",),
         sources=(Source(f"{_UCI}/265/physicochemical+properties+of+protein+tertiary+structure.zip"),),
-        licence="CC BY 4.0", reader=arrays.between_commas, member="CASP.csv", targets_first=True,
+        licence="CC BY 4.0", reader=arrays.separated(",", header=1), member="CASP.csv", targets_first=True,
         checksums={
             "X": "sha256:b191e61db326c95c38cbfdc8f963abd6a78018de5b3dcac60f2f9112859abd06",
             "y": "sha256:3c467e6bbcc4f151c7f8536c1296b4513035b83e7bdc3464e57b7dc4b0264d95",
@@ -116,7 +116,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
     TableEntry(
         name="wine", title="wine", rows=1599, features=11, targets=("quality",),
         sources=(Source(f"{_UCI}/186/wine+quality.zip"),),
-        licence="CC BY 4.0", reader=arrays.between_semicolons, member="winequality-red.csv",
+        licence="CC BY 4.0", reader=arrays.separated(";", header=1), member="winequality-red.csv",
         checksums={
             "X": "sha256:9f40e7499030fb1aebbaed39a614fdac96d1c997b6abad2502f6386d1734ed9b",
             "y": "sha256:857552cf21124c681133662195ef3c2115025105d510d53a2929ca0c4907f097",
@@ -126,7 +126,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
     TableEntry(
         name="yacht", title="yacht", rows=308, features=6, targets=("resistance",),
         sources=(Source(f"{_UCI}/243/yacht+hydrodynamics.zip"),),
-        licence="CC BY 4.0", reader=arrays.between_blanks, member="yacht_hydrodynamics.data",
+        licence="CC BY 4.0", reader=arrays.separated(), member="yacht_hydrodynamics.data",
         checksums={
             "X": "sha256:cfee469bd75844078732e2197f89767cf7c3feb11848e40b7085ea648898da72",
             "y": "sha256:830b8fefb460a74aeeb6d46aa8869501ddcd9d97cd12d64b05461b95fc4793c2",
