@@ -17,17 +17,18 @@ from pathlib import Path
 import torch
 
 from splitpoint.bench.record import Record, read_records
-from splitpoint.report import names
-from splitpoint.report.measures import MEASURES
+from splitpoint.metrics import METRICS
+from splitpoint.report import facts
+from splitpoint.report.facts import Problem
 from splitpoint.report.sections import Section, sections
 from splitpoint.report.tables import Entry, Tally, decimals
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
-OURS, OURS_CONFORMAL, PAPER, ENSEMBLE = "splitpoint_default", "splitpoint_conformal", "splitpoint", "deep_ensemble"
+OURS, OURS_CALIBRATED, OURS_LAYERS = "splitpoint", "splitpoint_conformal", "splitpoint_layers"
+PAPER, ENSEMBLE = "splitpoint_paper", "deep_ensemble"
 SOFTMAX, TEMPERATURE, ENERGY, DDU = "softmax", "temperature_scaling", "energy", "ddu"
-OURS_CALIBRATED, OURS_LAYERS = "splitpoint_default_calibrated", "splitpoint_layers"
 SIDES = (("piece_plus", "piece_floor_plus"), ("piece_minus", "piece_floor_minus"))
 
 
@@ -50,11 +51,11 @@ def agreement(section: Section) -> Iterator[str]:
         tally = Tally.of([entry for (row, _, _), entry in section.entries.items() if row == method])
         if tally.compared:
             counts = (tally.compared, tally.reproduced, tally.better, tally.worse, tally.failed)
-            rows.append([names.title(method), *map(str, counts)])
+            rows.append([facts.title(method), *map(str, counts)])
     yield from table(["method", "published figures", "reproduced", "better", "worse", "failed"], rows)
     others = [
-        [names.title(method), dataset, MEASURES[measure].title, entry.text(3), entry.published.text, entry.verdict]
-        for (method, dataset, measure), entry in section.entries.items()
+        [facts.title(method), problem.title, METRICS[measure].title, entry.text(3), entry.published.text, entry.verdict]
+        for (method, problem, measure), entry in section.entries.items()
         if entry.published is not None and entry.verdict not in (None, "reproduced")
     ]
     yield from table(["not reproduced", "data set", "measure", "here", "published", "verdict"], others)
@@ -71,31 +72,31 @@ def _within_errors(entry: Entry) -> bool:
 def duels(section: Section, measure: str, rivals: Sequence[str]) -> Iterator[str]:
     """Our recipe and its rivals on every data set, and on how many ours is the better."""
     methods = (OURS, *rivals)
-    rows = [[dataset, *_cells(section, dataset, measure, methods)] for dataset in section.datasets]
-    yield f"{MEASURES[measure].title} ({MEASURES[measure].preference})"
+    rows = [[problem.title, *_cells(section, problem, measure, methods)] for problem in section.problems]
+    yield f"{METRICS[measure].title} ({METRICS[measure].preference})"
     yield ""
-    yield from table(["data set", *map(names.title, methods)], rows)
+    yield from table(["data set", *map(facts.title, methods)], rows)
     yield f"Ours is better on {_counted(section, measure, rivals)}."
     yield ""
 
 
-def _cells(section: Section, dataset: str, measure: str, methods: Sequence[str]) -> list[str]:
-    found = [section.entries[method, dataset, measure] for method in methods]
+def _cells(section: Section, problem: Problem, measure: str, methods: Sequence[str]) -> list[str]:
+    found = [section.entries[method, problem, measure] for method in methods]
     return [entry.text(decimals(found)) for entry in found]
 
 
 def _counted(section: Section, measure: str, rivals: Sequence[str]) -> str:
     wins = {rival: _wins(section, measure, rival) for rival in rivals}
-    return ", and on ".join(f"{count} of {len(section.datasets)} against {names.title(r)}" for r, count in wins.items())
+    return ", and on ".join(f"{count} of {len(section.problems)} against {facts.title(r)}" for r, count in wins.items())
 
 
 def _wins(section: Section, measure: str, rival: str) -> int:
-    loss: Callable[[float], float] = MEASURES[measure].loss
+    loss: Callable[[float], float] = METRICS[measure].loss
 
     def value(entry: Entry) -> float:
         return loss(entry.mean) if entry.whole else float("inf")
 
-    pairs = [[section.entries[method, data, measure] for method in (OURS, rival)] for data in section.datasets]
+    pairs = [[section.entries[method, data, measure] for method in (OURS, rival)] for data in section.problems]
     return sum(value(ours) < value(other) for ours, other in pairs)
 
 
@@ -103,24 +104,24 @@ def floors(section: Section) -> Iterator[str]:
     """Coverage errors of both sides in units of what chance alone leaves perfect bounds."""
     yield "PIECE+ / PIECE- over their floor: 1 is what perfect bounds would have on so few test rows."
     yield ""
-    rows, within = [], {OURS: 0, OURS_CONFORMAL: 0}
-    bars = {OURS: 1.5, OURS_CONFORMAL: 1.2}
-    for dataset in section.datasets:
+    rows, within = [], {OURS: 0, OURS_CALIBRATED: 0}
+    bars = {OURS: 1.5, OURS_CALIBRATED: 1.2}
+    for problem in section.problems:
         cells = []
         for method in (PAPER, *bars):
-            ratios = _over_floor(section, method, dataset)
+            ratios = _over_floor(section, method, problem)
             cells.append(_both(ratios))
             if method in bars:
                 within[method] += all(ratio <= bars[method] for ratio in ratios)
-        rows.append([dataset, *cells])
-    yield from table(["data set", *map(names.title, (PAPER, *bars))], rows)
+        rows.append([problem.title, *cells])
+    yield from table(["data set", *map(facts.title, (PAPER, *bars))], rows)
     said = [
-        f"{names.title(method)} is within {bar} times the floor on both sides on {within[method]} of {len(rows)} sets"
+        f"{facts.title(method)} is within {bar} times the floor on both sides on {within[method]} of {len(rows)} sets"
         for method, bar in bars.items()
     ]
     yield f"{'; '.join(said)}."
     yield ""
-    trials, bar = max(section.trials), bars[OURS_CONFORMAL]
+    trials, bar = max(section.trials), bars[OURS_CALIBRATED]
     perfect, split = (chance(bar, trials, factor) * len(rows) for factor in (1.0, math.sqrt(1 + 0.1 / 0.27)))
     yield (
         f"What {trials} trials leave to chance: perfect bounds would be within {bar} times the floor on both sides on "
@@ -130,10 +131,10 @@ def floors(section: Section) -> Iterator[str]:
     yield ""
 
 
-def _over_floor(section: Section, row: str, dataset: str) -> list[float]:
+def _over_floor(section: Section, row: str, problem: Problem) -> list[float]:
     """Coverage errors above and below in units of what chance alone leaves."""
     return [
-        section.entries[row, dataset, side].mean / section.entries[row, dataset, floor].mean for side, floor in SIDES
+        section.entries[row, problem, side].mean / section.entries[row, problem, floor].mean for side, floor in SIDES
     ]
 
 
@@ -157,7 +158,7 @@ def failures(records: Sequence[Record]) -> Iterator[str]:
     yield f"{len(records):,} trials, {len(failed)} failed."
     yield ""
     for record in failed:
-        where = f"{names.title(record.method)} on {record.dataset}, {record.noise}, trial {record.trial}"
+        where = f"{facts.title(record.method)} on {record.dataset}, {record.noise}, trial {record.trial}"
         yield f"- {where}: {record.error}"
     if failed:
         yield ""
@@ -174,7 +175,7 @@ def uci(folder: Path) -> Iterator[str]:
         yield from agreement(found["authors", "clean"])
     for (protocol, noise), section in found.items():
         if protocol == "paper":
-            yield f"### Ours and its rivals, {names.title(noise, names.NOISES)}"
+            yield f"### Ours and its rivals, {facts.title(noise, facts.NOISES)}"
             yield ""
             yield f"{section.title}, {section.extent} in each cell."
             yield ""
@@ -188,18 +189,19 @@ def ablations(folder: Path) -> Iterator[str]:
     records = read_records(folder)
     yield from failures(records)
     for section in sections(records):
-        yield f"### {names.title(section.place.method)}: {section.row_kind}"
+        yield f"### {facts.title(section.place.method)}: {section.place.row_kind}"
         yield ""
         yield f"{section.title}, {section.extent} in each cell; published figures: {section.verdicts}."
         yield ""
         for measure in ("winkler", "spearman_total"):
-            columns = [[section.entries[row, data, measure] for row in section.rows] for data in section.datasets]
+            columns = [[section.entries[row, data, measure] for row in section.rows] for data in section.problems]
             texts = [[entry.text(decimals(column)) for entry in column] for column in columns]
-            head = f"{MEASURES[measure].title} ({MEASURES[measure].preference})"
+            head = f"{METRICS[measure].title} ({METRICS[measure].preference})"
             rows = [[row, *cells] for row, *cells in zip(section.rows, *texts, strict=True)]
-            yield from table([head, *section.datasets], rows)
-        rows = [[row, *(_both(_over_floor(section, row, data)) for data in section.datasets)] for row in section.rows]
-        yield from table(["PIECE+ / PIECE- over their floor", *section.datasets], rows)
+            yield from table([head, *(problem.title for problem in section.problems)], rows)
+        rows = [[row, *(_both(_over_floor(section, row, data)) for data in section.problems)] for row in section.rows]
+        heads = [problem.title for problem in section.problems]
+        yield from table(["PIECE+ / PIECE- over their floor", *heads], rows)
 
 
 def placed(page: str, name: str, lines: Sequence[str]) -> str:
@@ -227,8 +229,8 @@ IMAGE_MEASURES = (
     ("nll", "NLL"),
     ("auroc_error", "errors"),
     ("auroc_error_entropy", "by entropy"),
-    ("auroc_adv", "adversarial"),
-    ("auroc_adv_entropy", "by entropy"),
+    ("auroc_adversarial", "adversarial"),
+    ("auroc_adversarial_entropy", "by entropy"),
     ("auroc_ood", "out of distribution"),
     ("auroc_ood_entropy", "by entropy"),
 )
@@ -240,33 +242,36 @@ def images(folder: Path) -> Iterator[str]:
     records = read_records(folder)
     yield from failures(records)
     for section in sections(records):
-        for dataset in section.datasets:
-            trials = max(section.entries[row, dataset, "ece"].trials for row in _run_on(section, dataset))
-            yield f"### {names.dataset_title(dataset)}, {trials} {'trial' if trials == 1 else 'trials'}"
+        for problem in section.problems:
+            trials = max(section.entries[row, problem, "ece"].trials for row in _run_on(section, problem))
+            yield f"### {problem.title}, {trials} {'trial' if trials == 1 else 'trials'}"
             yield ""
-            yield from _image_table(section, dataset)
-        protocol = names.title(section.place.protocol, names.PROTOCOLS)
+            yield from _image_table(section, problem)
+        protocol = facts.title(section.place.protocol, facts.PROTOCOLS)
         yield f"### Calibration and detection beside plain softmax, {protocol}"
         yield ""
         yield from beside_softmax(section)
 
 
-def _run_on(section: Section, dataset: str) -> list[str]:
-    return [method for method in section.rows if (method, dataset, "ece") in section.entries]
+def _run_on(section: Section, problem: Problem) -> list[str]:
+    return [method for method in section.rows if (method, problem, "ece") in section.entries]
 
 
-def _image_table(section: Section, dataset: str) -> Iterator[str]:
-    methods = _run_on(section, dataset)
-    columns = [[section.entries[method, dataset, measure] for method in methods] for measure, _ in IMAGE_MEASURES]
+def _image_table(section: Section, problem: Problem) -> Iterator[str]:
+    methods = _run_on(section, problem)
+    columns = [[section.entries[method, problem, measure] for method in methods] for measure, _ in IMAGE_MEASURES]
     texts = [[entry.text(decimals(column)) for entry in column] for column in columns]
-    rows = [[names.title(method), *cells] for method, *cells in zip(methods, *texts, strict=True)]
+    rows = [[facts.title(method), *cells] for method, *cells in zip(methods, *texts, strict=True)]
     yield from table(["method", *(head for _, head in IMAGE_MEASURES)], rows)
 
 
 BESIDE_SOFTMAX = {
     "ECE": [("network", SOFTMAX, "ece"), ("temperature", TEMPERATURE, "ece"), ("ours", OURS_CALIBRATED, "ece")],
     "AUROC errors": [("entropy", SOFTMAX, "auroc_error_entropy"), ("ours", OURS_CALIBRATED, "auroc_error")],
-    "AUROC adversarial": [("entropy", SOFTMAX, "auroc_adv_entropy"), ("ours", OURS_CALIBRATED, "auroc_adv")],
+    "AUROC adversarial": [
+        ("entropy", SOFTMAX, "auroc_adversarial_entropy"),
+        ("ours", OURS_CALIBRATED, "auroc_adversarial"),
+    ],
     "AUROC out of distribution": [
         ("entropy", SOFTMAX, "auroc_ood_entropy"),
         ("energy", ENERGY, "auroc_ood"),
@@ -290,10 +295,10 @@ def beside_softmax(section: Section) -> Iterator[str]:
 
 def _beside(section: Section, columns: Sequence[tuple[str, ...]]) -> Iterator[str]:
     cells = {
-        data: [section.entries[method, data, measure] for _, method, measure in columns] for data in section.datasets
+        data: [section.entries[method, data, measure] for _, method, measure in columns] for data in section.problems
     }
     digits = max(map(decimals, cells.values()))
-    rows = [[names.dataset_title(data), *(entry.text(digits) for entry in found)] for data, found in cells.items()]
+    rows = [[data.title, *(entry.text(digits) for entry in found)] for data, found in cells.items()]
     yield from table(["data set", *(head for head, _, _ in columns)], rows)
 
 
@@ -301,8 +306,8 @@ def _image_counts(section: Section) -> Iterator[str]:
     """On how many data sets our calibrated recipe is ahead, at full precision; a failed trial loses."""
     calibration = _leads(section, "ece", TEMPERATURE, "ece")
     accuracy = _leads(section, "accuracy", SOFTMAX, "accuracy")
-    errors, attacked, foreign = (
-        _leads(section, f"auroc_{kind}", SOFTMAX, f"auroc_{kind}_entropy") for kind in ("error", "adv", "ood")
+    errors, attacked, ood = (
+        _leads(section, f"auroc_{kind}", SOFTMAX, f"auroc_{kind}_entropy") for kind in ("error", "adversarial", "ood")
     )
 
     def counted(leads: Sequence[float], least: float = 0.0) -> str:
@@ -314,16 +319,16 @@ def _image_counts(section: Section) -> Iterator[str]:
     yield f"- Accuracy: within 0.2 points of the network's on {same} of {len(accuracy)} ({changes})."
     yield f"- Errors: ahead of entropy on {counted(errors)}, at most 0.01 behind on {counted(errors, -0.01)}."
     yield f"- Adversarial: ahead of entropy on {counted(attacked)}."
-    yield f"- Out of distribution: ahead of entropy on {counted(foreign)}."
+    yield f"- Out of distribution: ahead of entropy on {counted(ood)}."
     yield ""
 
 
 def _leads(section: Section, measure: str, rival: str, rival_measure: str) -> list[float]:
     """By how much our calibrated recipe is better on every data set; minus infinity where a trial failed."""
-    loss = MEASURES[measure].loss
+    loss = METRICS[measure].loss
     pairs = [
-        (section.entries[OURS_CALIBRATED, dataset, measure], section.entries[rival, dataset, rival_measure])
-        for dataset in section.datasets
+        (section.entries[OURS_CALIBRATED, problem, measure], section.entries[rival, problem, rival_measure])
+        for problem in section.problems
     ]
     return [loss(other.mean) - loss(ours.mean) if ours.whole and other.whole else -math.inf for ours, other in pairs]
 
@@ -344,12 +349,12 @@ def headline(folder: Path) -> Iterator[str]:
     kinds = {"winkler": "Winkler", "spearman_total": "Spearman"}
     head = [f"{kind}, {who}" for kind in kinds.values() for who in ("ours", "paper's recipe", "ensemble")]
     rows = [
-        [dataset, *(cell for measure in kinds for cell in _cells(section, dataset, measure, (OURS, *rivals)))]
-        for dataset in section.datasets
+        [problem.title, *(cell for measure in kinds for cell in _cells(section, problem, measure, (OURS, *rivals)))]
+        for problem in section.problems
     ]
     yield from table(["data set", *head], rows)
     for measure, kind in kinds.items():
-        yield f"{kind} ({MEASURES[measure].preference}): ours is better on {_counted(section, measure, rivals)}."
+        yield f"{kind} ({METRICS[measure].preference}): ours is better on {_counted(section, measure, rivals)}."
 
 
 BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {

@@ -35,6 +35,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from splitpoint.baselines.plain import train_plain
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -44,10 +45,9 @@ from splitpoint.baselines import METHODS
 from splitpoint.baselines.evidential_quantile import quantile_nll
 from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_nll
 from splitpoint.baselines.gaussian import gaussian_nll
-from splitpoint.baselines.plain import train_plain
 from splitpoint.baselines.settings import Settings
-from splitpoint.bench.protocols import Budget, Rows, protocol_of
-from splitpoint.bench.runner import keep_memory
+from splitpoint.bench.protocols import PROTOCOLS, Budget, Rows
+from splitpoint.bench.workers import keep_memory
 from splitpoint.losses import coverage_loss, masked_mse, pinball_errors, pinball_loss
 from splitpoint.training import Training
 
@@ -158,7 +158,7 @@ class Job:
     @staticmethod
     def of(dataset: str, trials: int, epochs: int) -> Job:
         """The trials of a set under the protocol of the paper."""
-        protocol = protocol_of("paper")
+        protocol = PROTOCOLS["paper"]
         table = protocol.table(dataset)
         found = [protocol.trial(table, "clean", number) for number in range(trials)]
         parts = ([getattr(trial, part) for trial in found] for part in ("train", "proper", "calibration"))

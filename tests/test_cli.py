@@ -12,9 +12,7 @@ from torch import nn
 import splitpoint as sp
 from splitpoint import cli
 from splitpoint.baselines import METHODS
-from splitpoint.bench.cubic import CUBIC_METHODS
-from splitpoint.bench.images import IMAGE_METHODS
-from splitpoint.bench.uci import UCI_METHODS
+from splitpoint.bench.suites import SUITES
 from splitpoint.errors import DataError
 
 COMMANDS = ("demo", "layers", "methods", "bench", "data", "report")
@@ -126,14 +124,48 @@ def test_wrong_usage_is_no_success(argv, capsys):
     assert "usage: splitpoint" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("suite", "ids"), {"uci": UCI_METHODS, "cubic": CUBIC_METHODS, "images": IMAGE_METHODS}.items()
-)
-def test_the_help_of_an_experiment_lists_its_methods(suite, ids, capsys):
-    with pytest.raises(SystemExit):
+def help_of(suite, capsys):
+    with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", suite, "--help"])
-    said = " ".join(capsys.readouterr().out.replace("-\n", "-").split()).split("--methods")[-1].split("--trials")[0]
-    assert set(ids) <= set(said.replace(",", " ").split())
+    assert stopped.value.code == 0
+    return " ".join(capsys.readouterr().out.replace("-\n", "-").split())
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_help_of_an_experiment_lists_its_options_and_their_choices(suite, capsys):
+    text = help_of(suite, capsys)
+    for name in ("trials", "seeds", "epochs", "jobs", "seed", "out", "retry-failed", "quiet"):
+        assert f"--{name}" in text
+    for option in SUITES[suite].options:
+        part = text.split(f"--{option.name} ")[-1].split(" --")[0]
+        names = set() if option.choices is None else set(option.choices())
+        assert names <= set(part.replace(",", " ").split())
+
+
+@pytest.mark.parametrize("suite", ["uci", "cubic", "images"])
+def test_the_help_of_an_experiment_lists_its_methods(suite, capsys):
+    listed = help_of(suite, capsys).split("--methods")[-1].split("--trials")[0].replace(",", " ").split()
+    assert {"deep_ensemble", "laplace", "splitpoint", "splitpoint_paper", "splitpoint_conformal"} <= set(listed)
+
+
+def test_the_help_of_the_experiments_lists_them_all(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{suite.name} {suite.help}" in text for suite in SUITES.values())
+
+
+def test_only_the_command_that_needs_the_experiments_imports_them():
+    """They take a second to import."""
+    code = (
+        "import contextlib, sys\nfrom splitpoint.cli import main\n"
+        "for argv in (['--help'], ['data', '--help'], ['bench', '--help']):\n"
+        "    with contextlib.suppress(SystemExit): main(argv)\n"
+        "    print('splitpoint.bench.suites' in sys.modules, file=sys.stderr)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["False", "False", "True"]
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -160,9 +192,9 @@ def test_methods_lists_every_method_with_task_cost_needs_and_reference(capsys):
     rows = {line.split()[0]: line for line in lines[2 : 2 + len(METHODS)]}
     assert list(rows) == list(METHODS)
     assert "Guo et al. 2017" in rows["temperature_scaling"]
-    assert "calibration data" in rows["conformal"]
-    assert rows["deep_ensemble"].split()[1:4] == ["both", "no", "M"]
-    assert rows["gaussian"].split()[1:5] == ["regression", "no", "1", "factory"]
+    assert "model + held-out" in rows["conformal"]
+    assert rows["deep_ensemble"].split()[1:4] == ["both", "factory", "M"]
+    assert rows["gaussian"].split()[1:4] == ["regression", "factory", "1"]
 
 
 # layers

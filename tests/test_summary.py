@@ -8,7 +8,7 @@ import pytest
 from splitpoint.report.sections import sections
 
 ROOT = Path(__file__).parents[1]
-METHODS = {"splitpoint_default": (2.0, 3.0), "splitpoint": (4.0, 1.0), "deep_ensemble": (1.0, 5.0)}
+METHODS = {"splitpoint": (2.0, 3.0), "splitpoint_paper": (4.0, 1.0), "deep_ensemble": (1.0, 5.0)}
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +32,17 @@ def test_a_duel_counts_the_data_sets_where_ours_is_better(summary, cell):
         for dataset, score in zip(("boston", "yacht"), scores, strict=True)
         for record in cell(dataset, method, {"winkler": [score, score + 1]}, protocol="paper")
     ]
-    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint", "deep_ensemble")))
+    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint_paper", "deep_ensemble")))
     assert "| boston | 2.50 ± 0.50 | 4.50 ± 0.50 | 1.50 ± 0.50 |" in lines
     assert lines[-2] == ("Ours is better on 1 of 2 against Split-point (paper), and on 1 of 2 against Deep ensemble.")
 
 
 def test_a_failed_trial_loses_the_duel(summary, cell):
     records = [
-        *cell("boston", "splitpoint_default", {"winkler": [1.0, 1.0]}, protocol="paper", errors=(1,)),
-        *cell("boston", "splitpoint", {"winkler": [9.0, 9.0]}, protocol="paper"),
+        *cell("boston", "splitpoint", {"winkler": [1.0, 1.0]}, protocol="paper", errors=(1,)),
+        *cell("boston", "splitpoint_paper", {"winkler": [9.0, 9.0]}, protocol="paper"),
     ]
-    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint",)))
+    lines = list(summary.duels(sections(records)[0], "winkler", ("splitpoint_paper",)))
     assert lines[-2] == "Ours is better on 0 of 1 against Split-point (paper)."
 
 
@@ -61,23 +61,24 @@ def test_chance_of_perfect_bounds_is_that_of_the_normal_law(summary):
     assert summary.chance(1.2, 100, 2.0) == pytest.approx(0.0, abs=1e-6)
 
 
-RIVALS = {"auroc_error_entropy": 0.90, "auroc_adv_entropy": 0.60, "auroc_ood_entropy": 0.80}
-OURS = {"ece": (0.02, 0.04), "auroc_error": (0.91, 0.895), "auroc_adv": (0.5, 0.6), "auroc_ood": (0.81, 0.79)}
+RIVALS = {"auroc_error_entropy": 0.90, "auroc_adversarial_entropy": 0.60, "auroc_ood_entropy": 0.80}
+OURS = {"ece": (0.02, 0.04), "auroc_error": (0.91, 0.895), "auroc_adversarial": (0.5, 0.6), "auroc_ood": (0.81, 0.79)}
 
 
 def of_images(cell, failed=()):
     softmax = {"ece": 0.05, "accuracy": 0.9, "auroc_ood": 0.8} | RIVALS
     temperature = {"ece": 0.03}
-    for place, dataset in enumerate(("mnist/lenet", "cifar10/vgg16")):
+    for place, (dataset, network) in enumerate((("mnist", "lenet"), ("cifar10", "vgg16"))):
         ours = {"accuracy": 0.9025 - 0.002 * place, "ece_floor": 0.01} | {
             name: values[place] for name, values in OURS.items()
         }
         parts = {"softmax": softmax, "energy": softmax, "ddu": softmax, "temperature_scaling": temperature}
-        parts |= {"splitpoint_default_calibrated": ours, "splitpoint_layers": ours}
+        parts |= {"splitpoint_conformal": ours, "splitpoint_layers": ours}
         for method, values in parts.items():
-            errors = failed if (method, place) == ("splitpoint_default_calibrated", 1) else ()
+            errors = failed if (method, place) == ("splitpoint_conformal", 1) else ()
             metrics = {name: [value, value] for name, value in values.items()}
-            yield from cell(dataset, method, metrics, suite="images", protocol="short", errors=errors)
+            changes = {"suite": "images", "protocol": "short", "errors": errors, "network": network}
+            yield from cell(dataset, method, metrics, **changes)
 
 
 def test_images_count_where_ours_is_ahead_of_temperature_and_entropy(summary, cell):

@@ -5,8 +5,8 @@ import torch
 
 from image_files import image_folder
 from pretended_device import NAME
-from splitpoint.bench.devices import check_device
 from splitpoint.bench.run import bench
+from splitpoint.bench.workers import check_device
 from splitpoint.cli import main
 from splitpoint.errors import SettingsError
 
@@ -34,7 +34,7 @@ def test_a_device_that_torch_does_not_have_is_refused_at_once(data, tmp_path, na
 
 
 def test_the_cpu_is_always_there():
-    check_device("cpu")
+    assert check_device("cpu") == torch.device("cpu")
 
 
 def test_the_command_tells_it_in_a_sentence(data, tmp_path, capsys):

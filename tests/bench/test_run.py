@@ -1,19 +1,24 @@
 """Running suites: failures that stay put, the work that is left, and wrong requests told before anything is trained."""
 
 import dataclasses
+import re
 
 import pytest
+import torch
+from torch import nn
 
 from splitpoint import cli
 from splitpoint.baselines import METHODS
 from splitpoint.bench import run as running
+from splitpoint.bench.fitting import Methods, judged
 from splitpoint.bench.protocols import Protocol
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.bench.run import Stacked, bench, done_in, left
-from splitpoint.bench.suite import Request, Work
+from splitpoint.bench.suite import Option, Request, Suite, Trial, Work
 from splitpoint.bench.suites import SUITES
 from splitpoint.bench.workers import run_all
 from splitpoint.errors import DataError, SettingsError, SplitPointError
+from splitpoint.tasks import Regression
 
 UCI = SUITES["uci"]
 SETTINGS = {"datasets": ["yacht"], "epochs": 2, "jobs": 1, "progress": False}
@@ -53,7 +58,7 @@ def by_trial(folder):
 
 
 def test_a_method_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(METHODS["laplace"], "fit_many", broken)
+    monkeypatch.setattr(METHODS["laplace"].method, "fit_many", broken)
     run_here(tmp_path, stacked("laplace", "splitpoint_paper"), stacked("gaussian"))
     found = by_trial(tmp_path)
     assert {key: one.error for key, one in found.items()} == {
@@ -66,14 +71,14 @@ def test_a_method_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
 
 
 def test_a_trial_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
-    fit_many = METHODS["gaussian"].fit_many
+    fit_many = METHODS["gaussian"].method.fit_many
 
     def broken_for_one(self, models, data, *, seeds, **rest):
         if 1 in seeds:
             raise ValueError("trial 1 broke")
         return fit_many(self, models, data, seeds=seeds, **rest)
 
-    monkeypatch.setattr(METHODS["gaussian"], "fit_many", broken_for_one)
+    monkeypatch.setattr(METHODS["gaussian"].method, "fit_many", broken_for_one)
     run_here(tmp_path, stacked("gaussian", trials=(0, 1, 2)))
     found = by_trial(tmp_path)
     assert [found["gaussian", trial].error for trial in range(3)] == [None, "ValueError: trial 1 broke", None]
@@ -99,7 +104,7 @@ def test_one_law_of_noise_that_fails_takes_no_other_with_it(monkeypatch, tmp_pat
 
 
 def test_trials_that_failed_are_told_and_not_tried_again(monkeypatch, tmp_path):
-    monkeypatch.setattr(METHODS["gaussian"], "fit_many", broken)
+    monkeypatch.setattr(METHODS["gaussian"].method, "fit_many", broken)
     again = {"trials": 1, "methods": ["gaussian"], **SETTINGS}
     message = r"Expected all 1 trial .* but 1 failed, such as gaussian on yacht, trial 0 \(ValueError: it broke\)"
     for _ in range(2):
@@ -111,7 +116,7 @@ def test_trials_that_failed_are_told_and_not_tried_again(monkeypatch, tmp_path):
 def test_trials_that_failed_are_tried_again_when_asked_for(monkeypatch, tmp_path):
     wanted = {"trials": 2, "methods": ["gaussian"], **SETTINGS}
     with monkeypatch.context() as patch:
-        patch.setattr(METHODS["gaussian"], "fit_many", broken)
+        patch.setattr(METHODS["gaussian"].method, "fit_many", broken)
         with pytest.raises(SplitPointError, match="2 failed"):
             bench("uci", tmp_path, **wanted)
     assert bench("uci", tmp_path, retry=True, **wanted).startswith("1 piece of work done. ")
@@ -121,7 +126,7 @@ def test_trials_that_failed_are_tried_again_when_asked_for(monkeypatch, tmp_path
 
 def test_failures_that_were_not_asked_for_are_no_error(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
-        patch.setattr(METHODS["gaussian"], "fit_many", broken)
+        patch.setattr(METHODS["gaussian"].method, "fit_many", broken)
         with pytest.raises(SplitPointError, match="1 failed"):
             bench("uci", tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
     assert bench("uci", tmp_path, trials=1, methods=["laplace"], **SETTINGS).startswith("1 piece of work done. ")
@@ -185,6 +190,72 @@ def test_the_journal_is_read_once(tmp_path, monkeypatch):
     for _ in range(2):
         bench("uci", tmp_path, trials=1, methods=["gaussian"], **SETTINGS)
     assert len(reads) == 2
+
+
+# One line in a table
+
+
+def test_a_rival_that_is_added_to_the_table_is_run_like_the_others(monkeypatch, tmp_path):
+    """Trained alone, on the base networks of others, or on those that have not seen the calibration rows."""
+    for name, like in {"toy": "gaussian", "toy_heads": "laplace", "toy_calibrated": "conformal"}.items():
+        monkeypatch.setitem(METHODS, name, dataclasses.replace(METHODS[like], title="Toy"))
+    assert list(UCI.fit.names())[-3:] == ["toy", "toy_heads", "toy_calibrated"]
+    methods = ["gaussian", "laplace", "conformal", "toy", "toy_heads", "toy_calibrated"]
+    bench("uci", tmp_path, trials=1, methods=methods, **SETTINGS)
+    found = by_trial(tmp_path)
+    assert sorted(method for method, _ in found) == sorted(methods)
+    for name, like in {"toy": "gaussian", "toy_heads": "laplace", "toy_calibrated": "conformal"}.items():
+        assert (
+            found[name, 0].line()
+            == dataclasses.replace(found[like, 0], method=name, timing=found[name, 0].timing).line()
+        )
+
+
+def toy_trial(_work, number):
+    generator = torch.Generator().manual_seed(number)
+    x = torch.randn(300, 1, generator=generator)
+    rows = x, x + 0.1 * torch.randn(300, 1, generator=generator)
+    train, proper, calibration, test = ([part[first:last] for part in rows] for first, last in PARTS)
+    return Trial(train, proper, calibration, test, scale=2.0, shifted=10 + torch.rand(20, 1, generator=generator))
+
+
+PARTS = ((0, 200), (0, 100), (100, 200), (200, 300))
+TOYS = Methods(
+    Regression(), lambda _: lambda: nn.Linear(1, 1), lambda work: {"epochs": work.epochs or 3}, lambda _: {}, {}
+)
+TOY = Suite(
+    name="toy",
+    title="Toys",
+    help="a line",
+    trials=2,
+    options=(Option("methods", "ids of methods", TOYS.names),),
+    cells=lambda request: [
+        request.work(dataset="line", group=group, methods=methods)
+        for group, methods in TOYS.groups(request["methods"]).items()
+    ],
+    settings=TOYS.training,
+    cost=lambda work: len(work.trials),
+    trial=toy_trial,
+    fit=TOYS,
+    judge=judged,
+)
+
+
+def test_a_suite_that_is_added_to_the_table_is_a_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(SUITES, "toy", TOY)
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    assert re.search(r"toy +a line", capsys.readouterr().out)
+    argv = ["bench", "toy", "--methods", "laplace", "conformal", "--jobs", "1", "--quiet", "--out", str(tmp_path)]
+    assert cli.main(argv) == 0
+    assert capsys.readouterr().out.startswith("2 pieces of work done. ")
+    found = by_trial(tmp_path)
+    assert set(found) == {(method, trial) for method in ("laplace", "conformal") for trial in (0, 1)}
+    assert {(one.suite, one.dataset, one.error, one.stack) for one in found.values()} == {("toy", "line", None, (0, 1))}
+    assert found["laplace", 0].metrics["auroc_ood"] == 1.0  # ten deviations away
+    assert found["laplace", 0].metrics["rmse"] < 10
+    assert cli.main([*argv, "--epochs", "4"]) == 1
+    assert "Expected results with epochs 4 for line" in capsys.readouterr().err
 
 
 # Wrong requests, before anything is trained

@@ -51,14 +51,14 @@ def opened(browser, addresses):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **settings)
         contexts.append(context)
 
-        def foreign(url):
+        def elsewhere(url):
             return url != address and not url.startswith("data:image/png")
 
         page = context.new_page()
         page.troubles = []
         page.on("console", lambda message: page.troubles.append(message.text))
         page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("request", lambda request: page.troubles.append(request.url) if foreign(request.url) else None)
+        page.on("request", lambda request: page.troubles.append(request.url) if elsewhere(request.url) else None)
         page.goto(address)
         return page
 
@@ -158,7 +158,7 @@ def test_paper_and_readers_without_a_script_see_every_measure(opened):
 MAIN = "images-short-clean"
 
 
-def test_tables_of_pictures_sort(opened):
+def test_tables_of_images_sort(opened):
     page = opened(experiment="images")
     page.locator(f"#{MAIN} [role=tab]", has_text="ECE").click()
     head = page.locator(f"#{MAIN} > .panel:not([hidden]) thead th").nth(1)

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from image_results import image_records, image_trials
-from splitpoint.report.detection import OPENING, SHARED, judged, paired, told
-from splitpoint.report.markdown import markdown
+from splitpoint.report.detection import OPENING, SHARED, captions, judged, paired
 from splitpoint.report.sections import sections
 from splitpoint.report.tables import Entry
+from splitpoint.report.text import markdown
 
 
 @pytest.mark.parametrize(
@@ -39,26 +39,26 @@ def test_equal_scores_are_level():
     assert judged(paired({(0, 0): 0.9, (1, 0): 0.8}, {(0, 0): 0.9, (1, 0): 0.8})) == "level"
 
 
-def captions(records, measure):
+def captions_of(records, metric="auroc_ood"):
     (section,) = sections(records)
-    (table,) = (table for table in section.tables if table.columns[0].measure.name == measure)
-    return told(section, table)
+    (table,) = (table for table in section.tables if table.columns[0].metric.name == metric)
+    return captions(section, table)
 
 
-def ours(dataset, method, values, measure="auroc_ood"):
-    return image_trials(dataset, method, {measure: values})
+def ours(place, method, values, metric="auroc_ood"):
+    return image_trials(place, method, {metric: values})
 
 
-def entropy(dataset, values, method="softmax"):
-    return ours(dataset, method, values, "auroc_ood_entropy")
+def entropy(place, values, method="softmax"):
+    return ours(place, method, values, "auroc_ood_entropy")
 
 
 def test_methods_of_the_same_outcome_share_a_sentence():
     records = entropy("mnist/lenet", [0.8, 0.8]) + entropy("cifar10/vgg16", [0.8, 0.8])
-    for method in ("splitpoint_default", "splitpoint_default_calibrated"):
+    for method in ("splitpoint", "splitpoint_conformal"):
         records += ours("mnist/lenet", method, [0.9, 0.9]) + ours("cifar10/vgg16", method, [0.7, 0.7])
     records += ours("mnist/lenet", "splitpoint_layers", [0.8, 0.8])
-    assert captions(records, "auroc_ood") == (
+    assert captions_of(records) == (
         f"{OPENING}: Split-point (ours) and Split-point calibrated (ours) are ahead on 1 of 2 (MNIST, LeNet), level on "
         "0, behind on 1 (CIFAR-10, VGG-16). Split-point layers (ours) is ahead on 0 of 1, level on 1 (MNIST, LeNet), "
         "behind on 0.",
@@ -67,9 +67,9 @@ def test_methods_of_the_same_outcome_share_a_sentence():
 
 def test_three_methods_are_listed_in_one_sentence():
     records = entropy("mnist/lenet", [0.8, 0.8]) + entropy("cifar10/vgg16", [0.8, 0.8])
-    for method in ("splitpoint_default", "splitpoint_default_calibrated", "splitpoint_layers"):
+    for method in ("splitpoint", "splitpoint_conformal", "splitpoint_layers"):
         records += ours("mnist/lenet", method, [0.9, 0.9])
-    (said,) = captions(records, "auroc_ood")
+    (said,) = captions_of(records)
     assert (
         ": Split-point (ours), Split-point calibrated (ours) and Split-point layers (ours) are ahead on 1 of 1" in said
     )
@@ -78,20 +78,20 @@ def test_three_methods_are_listed_in_one_sentence():
 def test_a_small_gain_in_every_trial_is_ahead_however_much_trials_differ():
     records = entropy("mnist/lenet", [0.6, 0.7, 0.8]) + entropy("cifar10/vgg16", [0.8, 0.8])
     records += ours("mnist/lenet", "splitpoint_layers", [0.61, 0.711, 0.809])
-    (said,) = captions(records, "auroc_ood")
+    (said,) = captions_of(records)
     assert said.endswith("Split-point layers (ours) is ahead on 1 of 1 (MNIST, LeNet), level on 0, behind on 0.")
 
 
 def test_the_only_trial_is_told_in_words():
     records = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.812])
     records += entropy("cifar10/vgg16", [0.8]) + ours("cifar10/vgg16", "splitpoint_layers", [0.795])
-    (said,) = captions(records, "auroc_ood")
+    (said,) = captions_of(records)
     assert said.endswith(
         ": Split-point layers (ours) is 0.012 ahead in the only trial on MNIST, LeNet, 0.005 behind in the only trial "
         "on CIFAR-10, VGG-16."
     )
     equal = entropy("mnist/lenet", [0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.8001])
-    assert captions(equal + entropy("cifar10/vgg16", [0.8]), "auroc_ood")[0].endswith(
+    assert captions_of(equal + entropy("cifar10/vgg16", [0.8]))[0].endswith(
         "is level to three decimals in the only trial on MNIST, LeNet."
     )
 
@@ -99,7 +99,7 @@ def test_the_only_trial_is_told_in_words():
 def test_data_sets_that_cannot_be_judged_are_named():
     records = entropy("mnist/lenet", [0.8, 0.8]) + ours("mnist/lenet", "splitpoint_layers", [0.9, math.nan])
     records += entropy("cifar10/vgg16", [0.8, 0.8]) + ours("cifar10/vgg16", "splitpoint_layers", [0.9, 0.9])
-    (said,) = captions(records, "auroc_ood")
+    (said,) = captions_of(records)
     assert said.endswith("ahead on 1 of 1 (CIFAR-10, VGG-16), level on 0, behind on 0, not judged on 1 (MNIST, LeNet).")
 
 
@@ -107,30 +107,30 @@ def test_networks_that_come_trained_are_named_once():
     records = []
     for place in ("mnist/lenet", "cifar10/resnet20_published", "imagenet/torchvision_vgg16"):
         records += entropy(place, [0.8, 0.8])
-        for method in ("splitpoint_default", "splitpoint_layers"):
+        for method in ("splitpoint", "splitpoint_layers"):
             records += ours(place, method, [0.9, 0.9])
-    _, shared = captions(records, "auroc_ood")
+    _, shared = captions_of(records)
     assert shared == f"With a network that comes trained: CIFAR-10, ResNet-20; ImageNet, VGG-16. {SHARED}"
     single = [record for record in records if record.trial == 0]
-    assert len(captions(single, "auroc_ood")) == 1  # one trial has no spread
+    assert len(captions_of(single)) == 1  # one trial has no spread
 
 
 def test_the_entropy_of_another_method_does_not_count():
     records = entropy("mnist/lenet", [0.8, 0.8], "ddu") + ours("mnist/lenet", "splitpoint_layers", [0.9, 0.9])
     records += entropy("cifar10/vgg16", [0.8, 0.8], "ddu")
-    assert captions(records, "auroc_ood") == ()
+    assert captions_of(records) == ()
 
 
 def test_only_detection_is_compared():
     (main, *_) = sections(image_records())
-    said = {table.columns[0].measure.name for table in main.tables if told(main, table)}
-    assert said == {"auroc_error", "auroc_adv", "auroc_ood"}
+    said = {table.columns[0].metric.name for table in main.tables if captions(main, table)}
+    assert said == {"auroc_error", "auroc_adversarial", "auroc_ood"}
 
 
-def test_a_table_of_all_measures_has_a_caption_for_each():
-    records = [record for record in image_records() if record.dataset == "mnist/lenet" and record.suite == "images"]
+def test_a_table_of_all_metrics_has_a_caption_for_each():
+    records = [record for record in image_records() if record.dataset == "mnist" and record.suite == "images"]
     (section,) = sections(records)
-    said = told(section, section.tables[0])
+    said = captions(section, section.tables[0])
     assert [caption.partition(".")[0] for caption in said] == [
         "AUROC errors",
         "AUROC adversarial",

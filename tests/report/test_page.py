@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from splitpoint.bench.record import read_records
-from splitpoint.report import curves, sheets
-from splitpoint.report.grid import as_html
+from splitpoint.report import gallery
+from splitpoint.report.markup import results as results_table
 from splitpoint.report.page import page
 from splitpoint.report.sections import sections
 
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
 
 def document_of(folder):
     records = read_records(folder)
-    return page(records, sections(records), curves.read(folder), sheets.read(folder))
+    return page(records, sections(records), gallery.read(folder))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_every_figure_is_there(document):
     assert "2 values of train fraction" in document
 
 
-def test_figures_of_pictures_stand_once_in_the_section_of_their_data_set(image_document):
+def test_figures_of_images_stand_once_in_the_section_of_their_data_set(image_document):
     first, _, rest = image_document.partition('<section id="images-ablation')
     assert first.count("<h4>Under attack</h4>") == 3
     assert "Under attack" not in rest
@@ -121,10 +121,10 @@ def test_figures_of_pictures_stand_once_in_the_section_of_their_data_set(image_d
     assert "Hollow and dashed: published." in rest
 
 
-def test_sheets_without_records_are_shown_too(image_results, cell):
-    records = cell("boston", "splitpoint", {"rmse": [1.0, 2.0]})
-    shown = page(records, sections(records), [], sheets.read(image_results))
-    assert "<h2>Image classification</h2>" in shown
+def test_drawings_without_records_are_shown_too(image_results, cell):
+    records = cell("boston", "splitpoint_paper", {"rmse": [1.0, 2.0]})
+    shown = page(records, sections(records), gallery.read(image_results))
+    assert "<h2>Image classification, short schedule</h2>" in shown
     assert shown.count("<h4>Under attack</h4>") == 3
 
 
@@ -137,8 +137,8 @@ def test_the_filter_suggests_data_sets_of_the_page(request, shown, wanted):
 
 
 def test_words_of_one_data_set_are_suggested_once(cell):
-    records = cell("cubic", "splitpoint", {"rmse": [1.0, 2.0]}, suite="cubic")
-    assert 'placeholder="cubic"' in page(records, sections(records), [])
+    records = cell("cubic", "splitpoint_paper", {"rmse": [1.0, 2.0]}, suite="cubic")
+    assert 'placeholder="cubic"' in page(records, sections(records))
 
 
 def test_training_time_is_told_for_networks_of_every_kind(image_document):
@@ -148,15 +148,17 @@ def test_training_time_is_told_for_networks_of_every_kind(image_document):
 
 
 def test_curves_without_records_are_shown_too(results, cell):
-    records = cell("boston", "splitpoint", {"rmse": [1.0, 2.0]})
-    shown = page(records, sections(records), curves.read(results))
-    assert "Cubic regression, trimodal noise" in shown
+    records = cell("boston", "splitpoint_paper", {"rmse": [1.0, 2.0]})
+    shown = page(records, sections(records), gallery.read(results))
+    assert "<h2>Cubic regression, paper&#x27;s protocol, trimodal noise</h2>" in shown
+    assert "interval and truth above" in shown
 
 
 def test_cells_say_place_and_verdict_in_words(cell):
-    records = cell("boston", "mc_dropout", {"rmse": [3.9, 4.1]}) + cell("boston", "splitpoint", {"rmse": [5.0, 5.0]})
+    records = cell("boston", "mc_dropout", {"rmse": [3.9, 4.1]})
+    records += cell("boston", "splitpoint_paper", {"rmse": [5.0, 5.0]})
     (section,) = sections(records)
-    table = as_html(section, section.tables[0])
+    table = results_table(section, section.tables[0])
     assert "<sup>1st</sup> <strong>4.00 ± 0.10</strong>" in table
     assert "<sup>2nd</sup> <em>5.00 ± 0.00</em>" in table
     assert 'title="reproduced; published 3.99 ± 0.17 in tab:UCI-results1"' in table

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitpoint.report.measures import MEASURES
+from splitpoint.metrics import METRICS
+from splitpoint.report.facts import Problem
 from splitpoint.report.ranks import QUANTILES, compare, compare_rows, critical_difference, friedman, rank
 from splitpoint.report.tables import Column, Table, summarised
 
@@ -84,9 +85,11 @@ def test_all_alike_is_no_evidence():
 # Rows of a table
 
 
-def table(values, measure="rmse"):
+def table(values, metric="rmse"):
     """Rows of means, None for a failed cell, "absent" for one that was not run."""
-    columns = tuple(Column(f"set{i}", f"set{i}", MEASURES[measure], 2) for i in range(len(next(iter(values.values())))))
+    columns = tuple(
+        Column(f"set{i}", Problem(f"set{i}"), METRICS[metric], 2) for i in range(len(next(iter(values.values()))))
+    )
     entries = {
         (row, index): summarised([value, value])
         for row, means in values.items()
@@ -114,7 +117,7 @@ def test_ranks_follow_what_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("values", "measure"),
+    ("values", "metric"),
     [
         ({"a": [1, 1], "b": [2, 2]}, "rmse"),
         ({"a": [1, 1, 1]}, "rmse"),
@@ -123,5 +126,5 @@ def test_ranks_follow_what_is_printed():
     ],
     ids=["two data sets", "one method", "no direction", "beyond the table"],
 )
-def test_too_little_to_compare(values, measure):
-    assert compare_rows(table(values, measure)) is None
+def test_too_little_to_compare(values, metric):
+    assert compare_rows(table(values, metric)) is None

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitpoint.report.measures import MEASURES, Measure, measure, ordered
+from splitpoint.metrics import METRICS
+from splitpoint.report.facts import Problem
 from splitpoint.report.published import Figure
 from splitpoint.report.tables import Column, Entry, Tally, decimals, judged, number, placed, summarised
 
 NAN = math.nan
-RMSE, PICP, SPEARMAN, MPIW = (MEASURES[name] for name in ("rmse", "picp", "spearman_total", "mpiw"))
+RMSE, PICP, SPEARMAN, MPIW = (METRICS[name] for name in ("rmse", "picp", "spearman_total", "mpiw"))
 
 
 def figure(mean, stderr=NAN, unit=0.01):
@@ -84,7 +85,7 @@ def test_numbers_are_printed_without_a_negative_zero_and_not_too_long():
 
 
 def column(which=RMSE, digits=2):
-    return Column("boston", "boston", which, digits)
+    return Column("boston", Problem("boston"), which, digits)
 
 
 def places(means, which=RMSE, digits=2):
@@ -168,15 +169,3 @@ def test_tally_counts_failures_among_what_was_compared():
     assert str(tally) == "2 of 5 reproduced (40%), 1 of them printed as zero; 1 better, 1 worse, 1 failed"
     assert (tally + tally).compared == 10
     assert str(Tally()) == "nothing to compare with"
-
-
-# Measures
-
-
-def test_unknown_measures_come_last_and_are_not_ranked():
-    found = ordered(["zeta_score", "winkler", "alpha", "rmse"])
-    assert [one.name for one in found] == ["rmse", "winkler", "alpha", "zeta_score"]
-    assert measure("zeta_score") == Measure("zeta_score", "zeta score", "none")
-    assert measure("zeta_score").preference == "not ranked"
-    assert PICP.preference == "closest to 0.95 is best"
-    assert (RMSE.sign, SPEARMAN.sign, MPIW.sign) == ("↓", "↑", "")

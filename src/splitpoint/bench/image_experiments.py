@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.bench.architectures import Normalise
-from splitpoint.bench.devices import check_device
 from splitpoint.bench.image_rows import Recorder, Rows
 from splitpoint.bench.image_trials import ImageTrial, Sweep, batches, image_trial, under_attack
 from splitpoint.bench.networks import NETWORKS, comes_trained, factory, schedule_of
 from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Fit, Option, Request, Work
 from splitpoint.bench.training import PAPER, Loss, Schedule, Training, cross_entropy
+from splitpoint.bench.workers import check_device
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.datasets.images import IMAGE_SETS, ImageSet
 from splitpoint.errors import SettingsError

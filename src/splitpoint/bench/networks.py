@@ -198,6 +198,7 @@ def schedule_of(protocol: str, dataset: str, network: str, epochs: int | None = 
 
 
 def comes_trained(record: Record) -> bool:
-    """Whether others trained the network of a record of an image suite: its settings have no epochs."""
+    """Whether others trained the network of a record: its settings have no epochs."""
     spec = NETWORKS.get(record.network)
-    return (spec is not None and spec.trained) or bool(record.settings and "epochs" not in record.settings)
+    silent = record.network and record.settings and "epochs" not in record.settings
+    return (spec is not None and spec.trained) or bool(silent)

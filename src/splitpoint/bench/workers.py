@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from splitpoint.bench.record import RECORDS, Journal, Record
-from splitpoint.errors import DataError, SplitPointError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
@@ -122,6 +122,20 @@ def _results(
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
             raise
+
+
+def check_device(name: str) -> torch.device:
+    """The device `name`; an error where torch does not know it, does not have it, or cannot compute on it."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add(1).cpu()
+    except Exception as error:  # of many kinds: every backend has its own
+        reason = next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
+        raise SettingsError(
+            f"Expected device to be cpu or one that torch can use here, such as cuda, cuda:1 or mps, but got {name!r} "
+            f"({reason}); leave it out to run on the processor, or install a torch that has it."
+        ) from error
+    return device
 
 
 def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:

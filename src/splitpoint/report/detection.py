@@ -6,22 +6,29 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from splitpoint.bench.networks import comes_trained
 from splitpoint.bench.record import Record
-from splitpoint.report import names
-from splitpoint.report.published import comes_trained
+from splitpoint.report import facts
+from splitpoint.report.facts import Problem
 from splitpoint.report.sections import Section
 from splitpoint.report.tables import Entry, Table, summarised
 
-MEASURES = ("auroc_error", "auroc_adv", "auroc_ood")
-OURS = ("splitpoint_default", "splitpoint_default_calibrated", "splitpoint_layers")
+BY_ENTROPY = {
+    "auroc_error": "auroc_error_entropy",
+    "auroc_adversarial": "auroc_adversarial_entropy",
+    "auroc_ood": "auroc_ood_entropy",
+}
+"""Metrics of what a score finds, and the same of the entropy."""
+
+OURS = ("splitpoint", "splitpoint_conformal", "splitpoint_layers")
 RIVAL = "softmax"
 OPENING = (
     "Against the entropy of the softmax of the same network (level: the mean difference of the trials is within two of "
     "its standard errors)"
 )
 SHARED = (
-    "All trials there share one network and overlapping halves of the test pictures, so that standard errors are "
-    "smaller than those between networks and pictures of their own."
+    "All trials there share one network and overlapping halves of the test images, so that standard errors are "
+    "smaller than those between networks and images of their own."
 )
 
 Outcome = Literal["ahead", "level", "behind", "one trial", "not judged"]
@@ -29,43 +36,43 @@ COUNTED: tuple[Outcome, ...] = ("ahead", "level", "behind")
 
 
 class Compared(NamedTuple):
-    """How a method compares with the entropy on a data set; `difference` is that of the only trial, in words."""
+    """How a method compares with the entropy on a problem; `difference` is that of the only trial, in words."""
 
-    dataset: str
+    problem: Problem
     outcome: Outcome
     difference: str = ""
 
 
-def told(section: Section, table: Table) -> tuple[str, ...]:
-    """A caption for each detection measure of a table: where ours is ahead of the entropy, and where it is not.
+def captions(section: Section, table: Table) -> tuple[str, ...]:
+    """A caption for each detection metric of a table: where ours is ahead of the entropy, and where it is not.
 
-    Both scores come from the same network and pictures in a trial, so that trials are compared one by one, and "level"
+    Both scores come from the same network and images in a trial, so that trials are compared one by one, and "level"
     means a mean difference of at most two of its standard errors. One more caption names networks that come trained.
     """
-    shown = list(dict.fromkeys(column.measure for column in table.columns))
-    captions, repeated = [], set()
-    for measure in (measure for measure in shown if measure.name in MEASURES):
-        found = {method: _compared(section, method, measure.name) for method in OURS}
-        said = _told(found)
-        if said:
-            captions.append(said if len(shown) == 1 else f"{measure.title}. {said}")
-        repeated |= {one.dataset for many in found.values() for one in many if one.outcome in COUNTED}
-    shared = [dataset for dataset in section.datasets if dataset in repeated and _trained(section, dataset)]
+    shown = list({column.metric.name: column.metric for column in table.columns}.values())
+    found, repeated = [], set()
+    for metric in (metric for metric in shown if metric.name in BY_ENTROPY):
+        compared = {method: _compared(section, method, metric.name) for method in OURS}
+        caption = _caption(compared)
+        if caption:
+            found.append(caption if len(shown) == 1 else f"{metric.title}. {caption}")
+        repeated |= {one.problem for many in compared.values() for one in many if one.outcome in COUNTED}
+    shared = [problem for problem in section.problems if problem in repeated and _trained(section, problem)]
     if shared:
-        captions.append(f"With a network that comes trained: {'; '.join(map(names.dataset_title, shared))}. {SHARED}")
-    return tuple(captions)
+        found.append(f"With a network that comes trained: {'; '.join(one.title for one in shared)}. {SHARED}")
+    return tuple(found)
 
 
-def _trained(section: Section, dataset: str) -> bool:
-    return any(comes_trained(dataset, record.settings) for record in section.groups.get((RIVAL, dataset), ()))
+def _trained(section: Section, problem: Problem) -> bool:
+    return any(map(comes_trained, section.groups.get((RIVAL, problem), ())))
 
 
-def _told(found: dict[str, tuple[Compared, ...]]) -> str:
+def _caption(found: dict[str, tuple[Compared, ...]]) -> str:
     """Methods with the same outcomes share a sentence."""
     methods: dict[tuple[Compared, ...], list[str]] = {}
     for method, compared in found.items():
         if compared:
-            methods.setdefault(compared, []).append(names.title(method))
+            methods.setdefault(compared, []).append(facts.title(method))
     sentences = [
         f"{_listed(titles)} {'is' if len(titles) == 1 else 'are'} {_counted(compared)}."
         for compared, titles in methods.items()
@@ -77,16 +84,16 @@ def _listed(titles: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
 
 
-def _compared(section: Section, method: str, measure: str) -> tuple[Compared, ...]:
-    """How the method compares on every data set on which both were run."""
+def _compared(section: Section, method: str, metric: str) -> tuple[Compared, ...]:
+    """How the method compares on every problem on which both were run."""
     found = []
-    for dataset in section.datasets:
-        names_of = ((method, measure), (RIVAL, f"{measure}_entropy"))
-        if all((row, dataset, name) in section.entries for row, name in names_of):
-            ours, rival = (_by_trial(section.groups[row, dataset], name) for row, name in names_of)
+    for problem in section.problems:
+        both = ((method, metric), (RIVAL, BY_ENTROPY[metric]))
+        if all((row, problem, name) in section.entries for row, name in both):
+            ours, rival = (_by_trial(section.groups[row, problem], name) for row, name in both)
             difference = paired(ours, rival)
             outcome = judged(difference)
-            found.append(Compared(dataset, outcome, _alone(difference.mean) if outcome == "one trial" else ""))
+            found.append(Compared(problem, outcome, _alone(difference.mean) if outcome == "one trial" else ""))
     return tuple(found)
 
 
@@ -94,9 +101,9 @@ Values = dict[tuple[int, int], float | None]
 """Values by number and seed of the trial; None where it failed."""
 
 
-def _by_trial(records: Sequence[Record], measure: str) -> Values:
+def _by_trial(records: Sequence[Record], metric: str) -> Values:
     return {
-        (record.trial, record.seed): None if record.error is not None else record.metrics.get(measure, math.nan)
+        (record.trial, record.seed): None if record.error is not None else record.metrics.get(metric, math.nan)
         for record in records
     }
 
@@ -142,10 +149,10 @@ def _alone(difference: float) -> str:
 
 
 def _counted(compared: Sequence[Compared]) -> str:
-    """Numbers and names of data sets by outcome, where there is more than one trial; then those with one."""
+    """Numbers and titles of problems by outcome, where there is more than one trial; then those with one."""
     titles: dict[Outcome, list[str]] = {}
-    for dataset, outcome, _ in compared:
-        titles.setdefault(outcome, []).append(names.dataset_title(dataset))
+    for problem, outcome, _ in compared:
+        titles.setdefault(outcome, []).append(problem.title)
     parts = []
     if any(kind in titles for kind in COUNTED):
         total = sum(len(titles.get(kind, ())) for kind in COUNTED)
@@ -154,9 +161,7 @@ def _counted(compared: Sequence[Compared]) -> str:
             named = f" ({'; '.join(titles[kind])})" if kind in titles else ""
             parts.append(f"{kind} on {len(titles.get(kind, ()))}{of_all}{named}")
     parts += [
-        f"{one.difference} in the only trial on {names.dataset_title(one.dataset)}"
-        for one in compared
-        if one.outcome == "one trial"
+        f"{one.difference} in the only trial on {one.problem.title}" for one in compared if one.outcome == "one trial"
     ]
     if "not judged" in titles:
         parts.append(f"not judged on {len(titles['not judged'])} ({'; '.join(titles['not judged'])})")

@@ -7,45 +7,48 @@ import string
 from collections.abc import Sequence
 from importlib import resources
 
+from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import Record
-from splitpoint.report import curves, detection, names, plots
-from splitpoint.report.curves import Curve
-from splitpoint.report.gallery import gallery
-from splitpoint.report.grid import as_html
-from splitpoint.report.markup import figure, panel, tabs
-from splitpoint.report.overview import count, overview, summary_rows, told_datasets, told_verdicts
+from splitpoint.report import detection, facts, gallery, plots
+from splitpoint.report.facts import Problem
+from splitpoint.report.markup import figure, panels, prose, results
 from splitpoint.report.published import SOURCE
 from splitpoint.report.ranks import Comparison, compare_rows
-from splitpoint.report.sections import Section
-from splitpoint.report.sheets import Sheet
+from splitpoint.report.sections import Place, Section
 from splitpoint.report.tables import Table
+from splitpoint.report.text import agreement, count, on_datasets, on_verdicts, overview
 
 
-def page(
-    records: Sequence[Record], sections: Sequence[Section], lines: Sequence[Curve], sheets: Sequence[Sheet] = ()
-) -> str:
+def page(records: Sequence[Record], sections: Sequence[Section], artefacts: Sequence[Artefact] = ()) -> str:
     """The report as one HTML document."""
-    facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in overview(records))
-    drawn = _galleries(sections, sheets)
-    body = "".join(_section(section, _curves(section, lines), drawn.pop(section.slug, "")) for section in sections)
+    head = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in overview(records))
+    homes = {(section.place, problem): section.slug for section in sections for problem in section.problems}
+    at_home: dict[str, list[Artefact]] = {}
+    homeless: dict[Place, list[Artefact]] = {}
+    for artefact in artefacts:
+        place = Place.of(artefact.cell)
+        slug = homes.get((place, Problem.of(artefact.cell)))
+        (homeless.setdefault(place, []) if slug is None else at_home.setdefault(slug, [])).append(artefact)
+    body = [_section(section, at_home.get(section.slug, [])) for section in sections]
+    body += [_figures_only(place, homeless[place], index) for index, place in enumerate(homeless)]
     return string.Template(_asset("page.html")).substitute(
         style=_asset("page.css"),
         script=_asset("page.js"),
         source=html.escape(SOURCE),
-        facts=facts,
+        facts=head,
         summary=_summary(sections),
         suggested=html.escape(suggested(sections)),
-        sections=body + _orphans(sections, lines) + "".join(drawn.values()),
+        sections="".join(body),
     )
 
 
 def suggested(sections: Sequence[Section]) -> str:
-    """Words for the filter of data sets, each of which finds some: pictures without their network, or whole names.
+    """Words for the filter of data sets, each of which finds some.
 
     The first and the last of the first section that has several, since only there they are columns.
     """
-    wide = [section for section in sections if len(section.datasets) > 1] or sections
-    found = list(dict.fromkeys(name.partition("/")[0] for section in wide[:1] for name in section.datasets))
+    wide = [section for section in sections if len(section.problems) > 1] or sections
+    found = [problem.dataset for section in wide[:1] for problem in section.problems]
     return " ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
@@ -54,7 +57,7 @@ def _asset(name: str) -> str:
 
 
 def _summary(sections: Sequence[Section]) -> str:
-    head, *rows = summary_rows(sections)
+    head, *rows = agreement(sections)
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     body = "".join(
         f'<tr><th scope="row"><a href="#{section.slug}">{html.escape(section.title)}</a></th>'
@@ -68,50 +71,50 @@ def _summary(sections: Sequence[Section]) -> str:
     )
 
 
-def _section(section: Section, above: str, below: str) -> str:
-    tables = section.tables
-    panels = "".join(
-        panel(section.slug, index, len(tables), table.title, _results(section, table))
-        for index, table in enumerate(tables)
-    )
+def _section(section: Section, artefacts: Sequence[Artefact]) -> str:
+    above, below = (gallery.drawn(kinds, section.slug, artefacts) for kinds in (gallery.ABOVE, gallery.BELOW))
+    tables = panels(section.slug, "Measure", [(table.title, _results(section, table)) for table in section.tables])
     return (
         f'<section id="{section.slug}"><h2>{html.escape(section.title)}</h2>'
-        f'<p class="prose">{_rows(section)}, {html.escape(told_datasets(section))}, '
-        f"{section.extent} in each cell. {html.escape(told_verdicts(section))}</p>"
-        f"{_failures(section)}{above}{_scatter(section)}"
-        f"{tabs(section.slug, 'Measure', [table.title for table in tables])}{panels}{below}</section>\n"
+        f'<p class="prose">{_rows(section)}, {html.escape(on_datasets(section))}, '
+        f"{section.extent} in each cell. {html.escape(on_verdicts(section))}</p>"
+        f"{_failures(section)}{above}{_scatter(section)}{tables}{below}</section>\n"
     )
+
+
+def _figures_only(place: Place, artefacts: Sequence[Artefact], index: int) -> str:
+    """A section of artefacts for which there are no records."""
+    title = place.title(images=all(artefact.cell.network for artefact in artefacts))
+    drawn = gallery.drawn({**gallery.ABOVE, **gallery.BELOW}, f"figures-{index}", artefacts)
+    return f"<section><h2>{html.escape(title)}</h2>{drawn}</section>\n"
 
 
 def _rows(section: Section) -> str:
     if section.place.factor:
-        return f"{count(len(section.rows), 'value')} of {html.escape(section.row_kind)}"
+        return f"{count(len(section.rows), 'value')} of {html.escape(section.place.row_kind)}"
     return count(len(section.rows), "method")
 
 
 def _failures(section: Section) -> str:
     if not section.failures:
         return ""
-    items = "".join(f"<li>{html.escape(said)}</li>" for said in section.failures)
+    items = "".join(f"<li>{html.escape(failure)}</li>" for failure in section.failures)
     failed = count(len(section.failures), "trial")
     return f'<details class="broken"><summary>{failed} failed</summary><ul>{items}</ul></details>'
 
 
 def _results(section: Section, table: Table) -> str:
+    """A table with what is measured, captions and figures."""
     about = ""
-    if len(section.datasets) > 1:
-        measure = table.columns[0].measure
+    if len(section.problems) > 1:
+        metric = table.columns[0].metric
         verdicts = f" Published: {table.verdicts}." if table.verdicts.compared else ""
-        about = _prose(f"{measure.about} {measure.preference.capitalize()}.{verdicts}".strip())
-    captions = "".join(map(_prose, detection.told(section, table)))
+        about = prose(f"{metric.about} {metric.preference.capitalize()}.{verdicts}".strip())
+    captions = "".join(map(prose, detection.captions(section, table)))
     figures = _dependences(table) if plots.numeric(section) else ""
     comparison = None if section.place.factor else compare_rows(table)
     ranks = _ranks(comparison) if comparison else ""
-    return f"{about}{as_html(section, table)}{captions}{figures}{ranks}"
-
-
-def _prose(said: str) -> str:
-    return f'<p class="prose">{html.escape(said)}</p>'
+    return f"{about}{results(section, table)}{captions}{figures}{ranks}"
 
 
 def _dependences(table: Table) -> str:
@@ -128,7 +131,7 @@ def _ranks(comparison: Comparison) -> str:
 
 
 def _missing(methods: Sequence[str]) -> str:
-    listed = ", ".join(names.title(name) for name in methods)
+    listed = ", ".join(map(facts.title, methods))
     return f" Left out for want of a number on every data set: {listed}." if listed else ""
 
 
@@ -139,51 +142,7 @@ def _scatter(section: Section) -> str:
     caption = (
         "Coverage against width, relative to the median method of each data set; best is on the dashed line, left."
     )
-    if len(section.datasets) > 1:
+    if len(section.problems) > 1:
         caption += " Averages over the data sets; lines span the single ones."
     left_out = [row for row in section.rows if row not in {mark.method for mark in shown}]
     return figure(plots.coverage_against_width(shown), caption + _missing(left_out))
-
-
-def _curves(section: Section, lines: Sequence[Curve]) -> str:
-    mine = [line for line in lines if line.noise == section.place.noise]
-    if section.place.suite != "cubic" or section.place.factor or not mine:
-        return ""
-    return _curve_figure(mine)
-
-
-def _orphans(sections: Sequence[Section], lines: Sequence[Curve]) -> str:
-    """Curves of a noise for which there are no records."""
-    drawn = {s.place.noise for s in sections if s.place.suite == "cubic" and not s.place.factor}
-    noises = names.ordered((line.noise for line in lines if line.noise not in drawn), names.NOISES)
-    return "".join(
-        f"<section><h2>{html.escape(names.SUITES['cubic'])}, {html.escape(names.title(noise, names.NOISES))}</h2>"
-        f"{_curve_figure([line for line in lines if line.noise == noise])}</section>\n"
-        for noise in noises
-    )
-
-
-def _curve_figure(lines: Sequence[Curve]) -> str:
-    caption = (
-        "Above: prediction and 95% interval, truth dashed, training rows dotted. Below: epistemic score, each on its "
-        "own scale. Shaded: the range of the training inputs."
-    )
-    return figure("".join(curves.draw(lines)), caption, tiled=True)
-
-
-def _galleries(sections: Sequence[Section], sheets: Sequence[Sheet]) -> dict[str, str]:
-    """Figures by the slug of the section with their protocol and data set; those without one are a section."""
-    homes = {
-        (section.place.protocol, dataset): section.slug
-        for section in sections
-        if section.place.suite == "images"
-        for dataset in section.datasets
-    }
-    grouped: dict[str, list[Sheet]] = {}
-    for sheet in sheets:
-        grouped.setdefault(homes.get((sheet.protocol, sheet.dataset), ""), []).append(sheet)
-    drawn = {slug: gallery(slug, own) for slug, own in grouped.items()}
-    if "" in drawn:
-        title = html.escape(names.SUITES["images"])
-        drawn[""] = f"<section><h2>{title}</h2>{drawn['']}</section>\n"
-    return drawn

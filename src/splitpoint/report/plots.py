@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from splitpoint.report import names, svg
-from splitpoint.report.measures import LEVEL
+from splitpoint.metrics import LEVEL
+from splitpoint.report import facts, svg
 from splitpoint.report.ranks import Comparison
 from splitpoint.report.sections import Section
 from splitpoint.report.tables import Entry, Table
@@ -40,12 +40,12 @@ def critical_difference(comparison: Comparison) -> str:
         y = first_label + 22 * (place if left else count - 1 - place)
         end = SIDE - 12 if left else WIDTH - SIDE + 12
         parts += [svg.curve([(scale(rank), axis), (scale(rank), y), (end, y)], "leader")]
-        label = f"{names.title(name)}  {rank:.2f}" if left else f"{rank:.2f}  {names.title(name)}"
+        label = f"{facts.title(name)}  {rank:.2f}" if left else f"{rank:.2f}  {facts.title(name)}"
         parts += [svg.text(end + (-6 if left else 6), y + 4, label, "", "end" if left else "start")]
     for index, (first, last) in enumerate(comparison.groups):
         y = below + 13 * index
         parts += [svg.line(scale(ranks[first]) - 3, y, scale(ranks[last]) + 3, y, "group")]
-    said = ", ".join(f"{names.title(name)} {rank:.2f}" for name, rank in ranks.items())
+    said = ", ".join(f"{facts.title(name)} {rank:.2f}" for name, rank in ranks.items())
     return svg.drawing(WIDTH, height, f"Average ranks: {said}.", parts)
 
 
@@ -65,17 +65,17 @@ def marks(section: Section) -> list[Mark]:
     Only methods with both numbers on every data set are shown, so that all are averages of the same thing.
     """
     found = {
-        (row, dataset): (section.entries[row, dataset, "picp"].mean, section.entries[row, dataset, "mpiw"].mean)
+        (row, problem): (section.entries[row, problem, "picp"].mean, section.entries[row, problem, "mpiw"].mean)
         for row in section.rows
-        for dataset in section.datasets
-        if all(_whole(section.entries.get((row, dataset, name))) for name in ("picp", "mpiw"))
+        for problem in section.problems
+        if all(_whole(section.entries.get((row, problem, name))) for name in ("picp", "mpiw"))
     }
-    complete = [row for row in section.rows if all((row, dataset) in found for dataset in section.datasets)]
-    usual = {d: statistics.median(found[row, d][1] for row in complete) for d in section.datasets} if complete else {}
+    complete = [row for row in section.rows if all((row, problem) in found for problem in section.problems)]
+    usual = {one: statistics.median(found[row, one][1] for row in complete) for one in section.problems if complete}
     shown = []
     for row in complete:
-        coverages = [found[row, dataset][0] for dataset in section.datasets]
-        widths = [found[row, dataset][1] / usual[dataset] if usual[dataset] else 0.0 for dataset in section.datasets]
+        coverages = [found[row, problem][0] for problem in section.problems]
+        widths = [found[row, problem][1] / usual[problem] if usual[problem] else 0.0 for problem in section.problems]
         if min(widths) > 0:
             mean = statistics.fmean(coverages)
             shown.append(Mark(row, statistics.geometric_mean(widths), mean, min(coverages), max(coverages)))
@@ -112,15 +112,15 @@ def coverage_against_width(shown: Sequence[Mark]) -> str:
             svg.circle(right + 28, row - 4, 9, "mark"),
             svg.text(right + 28, row, str(number), "inmark", "middle"),
         ]
-        parts += [svg.text(right + 44, row, f"{names.title(mark.method)}, {mark.coverage:.3f}")]
-    said = "; ".join(f"{names.title(m.method)}: coverage {m.coverage:.3f}, width {m.width:.2f}" for m in shown)
+        parts += [svg.text(right + 44, row, f"{facts.title(mark.method)}, {mark.coverage:.3f}")]
+    said = "; ".join(f"{facts.title(m.method)}: coverage {m.coverage:.3f}, width {m.width:.2f}" for m in shown)
     height = max(bottom + 48, top + 24 * len(shown) + 12)
     return svg.drawing(WIDTH, height, f"Coverage against relative width. {said}.", parts)
 
 
 def numeric(section: Section) -> bool:
     """Whether the section varies a setting that has at least two numbers among its values."""
-    values = [names.as_number(row) for row in section.rows]
+    values = [facts.as_number(row) for row in section.rows]
     return bool(section.place.factor) and sum(value is not None for value in values) > 1
 
 
@@ -130,7 +130,7 @@ def dependence(table: Table, index: int) -> str:
     A value of the setting that is a word has a level line.
     """
     column = table.columns[index]
-    at = {row: number for row in table.rows if (number := names.as_number(row)) is not None}
+    at = {row: number for row in table.rows if (number := facts.as_number(row)) is not None}
     whole = {row: table.entries[row, index] for row in table.rows if _whole(table.entries.get((row, index)))}
     ours, words = ({row: e for row, e in whole.items() if (row in at) is kind} for kind in (True, False))
     theirs = {
@@ -156,7 +156,7 @@ def dependence(table: Table, index: int) -> str:
     points = [(x(at[row]), y(entry.mean)) for row, entry in ours.items()]
     parts += [svg.curve(points, "ours"), *(svg.circle(*point, 3.5, "full") for point in points)]
     said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in whole.items())
-    return svg.drawing(240, 158, f"{column.title}, {column.measure.title}. {said}.", parts)
+    return svg.drawing(240, 158, f"{column.title}, {column.metric.title}. {said}.", parts)
 
 
 def _or_zero(value: float) -> float:

@@ -91,11 +91,11 @@ def _groups(ranks: Mapping[str, float], difference: float) -> tuple[tuple[str, s
 
 
 def compare_rows(table: Table) -> Comparison | None:
-    """Compare the rows of a table; None with fewer than two rows or three data sets, or if the measure has no best.
+    """Compare the rows of a table; None with fewer than two rows or three data sets, or if the metric has no best.
 
     Data sets count where more than half of the rows have a number; rows count that have one on all of these.
     """
-    if any(column.measure.better == "none" for column in table.columns):
+    if any(column.metric.better == "none" for column in table.columns):
         return None
     whole = {key for key, entry in table.entries.items() if entry.whole}
     indices = range(len(table.columns))

@@ -29,6 +29,26 @@ class Scale:
         return self.start + share * (self.stop - self.start)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The size of a small plot, and where its axes are inside."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def across(self, low: float, high: float) -> Scale:
+        """A scale from left to right."""
+        return Scale(low, high, self.left, self.right)
+
+    def upwards(self, low: float, high: float) -> Scale:
+        """A scale from the bottom to the top."""
+        return Scale(low, high, self.bottom, self.top)
+
+
 def around(values: Iterable[float], margin: float = 0.06) -> tuple[float, float]:
     """Smallest and largest finite value with some room on both sides; (0, 1) without any."""
     finite = [value for value in values if math.isfinite(value)]

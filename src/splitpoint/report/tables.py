@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
-from splitpoint.report.measures import Measure
+from splitpoint.metrics import Metric
+from splitpoint.report.facts import Problem
 from splitpoint.report.published import Figure
 
 Verdict = Literal["reproduced", "better", "worse", "failed"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "better", "worse", "failed")
+SIGNS: dict[str, str] = dict(zip(VERDICTS, "=▲▼✕", strict=True))
+NO_VERDICT = "○"
+"""Signs of the verdicts, which are told apart without colour, and of a published figure without one."""
+
 LEAST_DECIMALS, MOST_DECIMALS = 2, 6
 SIGNIFICANT = 3
 
@@ -24,7 +29,7 @@ class Entry:
     Attributes:
         trials: how many were run.
         failed: of these, how many failed.
-        undefined: of these, in how many the measure could not be computed.
+        undefined: of these, in how many the metric could not be computed.
         mean: over the trials; NaN if any failed or is undefined, since the rest would flatter.
         stderr: standard deviation (n - 1) over the square root of n; NaN below two trials.
         published: the published figure.
@@ -59,11 +64,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, what is measured on which data set, and the digits after the point."""
+    """A column: its title, what is measured on which problem, and the digits after the point."""
 
     title: str
-    dataset: str
-    measure: Measure
+    problem: Problem
+    metric: Metric
     decimals: int
 
 
@@ -109,13 +114,7 @@ class Tally:
         return self.reproduced + self.better + self.worse + self.failed
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.reproduced + other.reproduced,
-            self.better + other.better,
-            self.worse + other.worse,
-            self.failed + other.failed,
-            self.zeros + other.zeros,
-        )
+        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         if not self.compared:
@@ -143,7 +142,7 @@ def summarised(values: Sequence[float | None]) -> Entry:
     return Entry(trials, mean=mean, stderr=math.sqrt(squares / (trials - 1) / trials) if trials > 1 else math.nan)
 
 
-def judged(ours: Entry, figure: Figure | None, measure: Measure, *, comparable: bool = True) -> Entry:
+def judged(ours: Entry, figure: Figure | None, metric: Metric, *, comparable: bool = True) -> Entry:
     """The entry with the published figure and the verdict on it.
 
     "reproduced" means a difference of at most ``2 sqrt(se1^2 + se2^2)`` plus half a unit of the last printed digit, as
@@ -155,13 +154,13 @@ def judged(ours: Entry, figure: Figure | None, measure: Measure, *, comparable: 
         return ours
     if comparable and not ours.whole:
         return replace(ours, published=figure, verdict="failed")
-    if not comparable or not math.isfinite(ours.stderr) or measure.better == "none":
+    if not comparable or not math.isfinite(ours.stderr) or metric.better == "none":
         return replace(ours, published=figure)
     theirs = figure.stderr if math.isfinite(figure.stderr) else ours.stderr * math.sqrt(ours.trials)
     tolerance = 2 * math.hypot(ours.stderr, theirs) + figure.unit / 2
     verdict: Verdict = "reproduced"
     if abs(ours.mean - figure.mean) > tolerance * (1 + 1e-9):
-        verdict = "better" if measure.loss(ours.mean) < measure.loss(figure.mean) else "worse"
+        verdict = "better" if metric.loss(ours.mean) < metric.loss(figure.mean) else "worse"
     return replace(ours, published=figure, verdict=verdict)
 
 
@@ -193,8 +192,7 @@ def number(value: float, decimals: int) -> str:
 
 def placed(entries: Mapping[str, Entry], column: Column) -> dict[str, Entry]:
     """A column with places, dense: 1, 1, 2 for two equal bests and the next. Only whole entries have one."""
-    measure = column.measure
-    if measure.better == "none":
+    if column.metric.better == "none":
         return dict(entries)
     losses = {row: printed_loss(entry, column) for row, entry in entries.items() if entry.whole}
     places = {loss: place for place, loss in enumerate(sorted(set(losses.values())), start=1)}
@@ -206,4 +204,4 @@ def placed(entries: Mapping[str, Entry], column: Column) -> dict[str, Entry]:
 
 def printed_loss(entry: Entry, column: Column) -> float:
     """The loss of an entry as it is printed, so that what looks equal is equal."""
-    return column.measure.loss(float(number(entry.mean, column.decimals)))
+    return column.metric.loss(float(number(entry.mean, column.decimals)))

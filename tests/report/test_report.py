@@ -30,7 +30,7 @@ def test_files_go_beside_the_records_unless_told_otherwise(tmp_path, results):
     assert (tmp_path / "index.html").is_file()
 
 
-@pytest.mark.parametrize("content", [None, "", "no record\n"], ids=["missing", "empty", "foreign"])
+@pytest.mark.parametrize("content", [None, "", "no record\n"], ids=["missing", "empty", "other"])
 def test_nothing_to_report_is_one_sentence(tmp_path, content, capsys):
     folder = tmp_path / "runs"
     if content is not None:

@@ -1,8 +1,29 @@
-"""The report as Markdown: tables that render, marks and verdicts in text."""
+"""The report in words: what was run, and Markdown tables that render, with marks and verdicts in text."""
+
+from dataclasses import replace
 
 from splitpoint.bench.record import read_records
-from splitpoint.report.markdown import markdown, rows_as_markdown
 from splitpoint.report.sections import sections
+from splitpoint.report.text import markdown, overview, rows_as_markdown
+
+# What was run
+
+
+def test_settings_show_their_values_and_leave_groups_to_the_records(cell):
+    first, second = cell("boston", "gaussian", {"rmse": [1.0, 2.0]})
+    records = [
+        replace(first, settings={"epochs": 400, "heads": {"folds": 5}}),
+        replace(second, settings={"epochs": 10, "batch_size": 64}),
+    ]
+    assert dict(overview(records))["Settings"] == "batch size 64; epochs 10, 400"
+
+
+def test_failed_trials_are_counted(cell):
+    records = cell("boston", "gaussian", {"rmse": [1.0, 2.0, 3.0]}, errors=(1,))
+    assert dict(overview(records))["Trials"] == "3 (1 failed)"
+
+
+# Markdown
 
 
 def test_tables_have_equally_many_cells_in_every_row(results):
@@ -14,7 +35,8 @@ def test_tables_have_equally_many_cells_in_every_row(results):
 
 
 def test_cells_by_hand(cell):
-    records = cell("boston", "mc_dropout", {"rmse": [3.9, 4.1]}) + cell("boston", "splitpoint", {"rmse": [5.0, 5.0]})
+    records = cell("boston", "mc_dropout", {"rmse": [3.9, 4.1]})
+    records += cell("boston", "splitpoint_paper", {"rmse": [5.0, 5.0]})
     records += cell("boston", "own_method", {"rmse": [5.0, 5.0]}, errors=(0,))
     text = markdown(records, sections(records))
     assert "| MC dropout | **4.00 ± 0.10** (= 3.99 ± 0.17) |" in text
