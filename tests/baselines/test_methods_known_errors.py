@@ -12,10 +12,9 @@ from torch import nn
 from problems import LEVELS, differ, drawn, fit, fitted, problem
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.answers import mixture_answer, mixture_of_normals, normal_answer
-from splitpoint.baselines.oc import certificate_score, fit_certificates
 from splitpoint.baselines.conformal import cumulative_scores
-from splitpoint.baselines.evidential_regression import NormalInverseGamma
-from splitpoint.baselines.evidential_regression import student_quantiles
+from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_quantiles
+from splitpoint.baselines.oc import certificate_score, fit_certificates
 from splitpoint.cache import Table
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from splitpoint.networks.architecture import Blueprint, Units
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError, ShapeError
+from splitpoint.networks.architecture import Blueprint, Units
 
 
 def blueprint(network, *shape, squeezable=2):
