@@ -44,7 +44,7 @@ POST_HOC = "post_hoc"
 """Group of the methods that stand on one base network; others train networks of their own."""
 
 LEFT_OUT = ("mc_dropout", "conformal")
-"""Methods for classifiers that are not run: the paper tries no dropout on images, and prediction sets are not measured."""
+"""Methods for classifiers that are not run: the paper has no dropout on images, and no metric of prediction sets."""
 
 CALIBRATED: dict[str, dict[str, Any]] = {
     "oc": {"temperature": "nll"},
