@@ -16,7 +16,7 @@ test: .venv/dev.stamp lint
 	$(PYTEST) -n 2 -m "not slow"
 
 test-all: .venv/dev.stamp lint
-	$(PYTEST) -n 2
+	$(PYTEST) -n 2 --hypothesis-profile=random
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -5,12 +5,12 @@ import math
 import pytest
 from hypothesis import settings
 
+import properties  # noqa: F401  (the profiles)
 from image_results import image_drawings, image_records
 from splitpoint.bench.artefacts import Curve
 from splitpoint.bench.record import Cell, Journal, Record
 
-settings.register_profile("patient", deadline=None)  # a busy machine is no reason to fail
-settings.load_profile("patient")
+settings.load_profile("same")
 
 
 def trials_of(

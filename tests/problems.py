@@ -1,13 +1,14 @@
 """Small problems and fitted methods that the tests of the methods share; each is fitted once in a process."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 
 import pytest
 import torch
 from torch import nn
 
-from splitpoint.baselines import METHODS, SplitPoint, train_network
+from splitpoint import SplitPointClassifier, SplitPointRegressor
+from splitpoint.baselines import METHODS, train_network
 
 ROWS = 128
 LEVELS = (0.5, 0.95)
@@ -99,15 +100,6 @@ MAP_TARGETS = {
 NO_MAPS = {"laplace"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def short_heads():
-    """Few epochs for split-point heads, whose training is tested elsewhere."""
-    heads = SplitPoint._heads
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SplitPoint, "_heads", lambda self, given: replace(heads(self, given), epochs=4))
-        yield
-
-
 @cache
 def problem(name):
     if name in VECTOR_TARGETS:
@@ -126,19 +118,32 @@ def base(name):
     )
 
 
+HEADS = {"regression": SplitPointRegressor, "classification": SplitPointClassifier}
+
+
+def settings_of(name, task):
+    """Names of the settings that a method has for a task."""
+    own = HEADS[task] if name.startswith("splitpoint") else METHODS[name].method
+    return [f.name for f in fields(own)]
+
+
 def method(name, own, **changes):
-    few = {"members": 3} if name == "deep_ensemble" else {}
-    settings = {"epochs": own.epochs, "batch_size": own.batch_size, "learning_rate": 1e-2, "confidence_level": LEVELS}
-    return METHODS[name](**(settings | few | changes))
+    """The method with short training, as far as it has such settings; `changes` it must have."""
+    recipe = METHODS[name]
+    wanted = {"confidence_level": LEVELS, "epochs": 4}  # of heads
+    if recipe.start == "factory":
+        wanted |= {"epochs": own.epochs, "batch_size": own.batch_size, "learning_rate": 1e-2, "members": 3}
+    known = settings_of(name, own.task)
+    return recipe(**{key: value for key, value in wanted.items() if key in known} | {"task": own.task} | changes)
 
 
 def post_hoc(name):
-    return METHODS[name].about.post_hoc
+    return METHODS[name].start == "model"
 
 
 def calibrated(name, own):
     """Calibration data where the method needs them."""
-    return own.calibration if "calibration" in METHODS[name].about.needs else None
+    return own.calibration if own.task in METHODS[name].held_out else None
 
 
 def fit(name, problem_name, model=None, *, data=None, seed=0, **changes):
@@ -160,8 +165,7 @@ def cases(problems):
         (name, own)
         for own in problems
         for name, kind in METHODS.items()
-        if {**VECTOR_TARGETS, **MAP_TARGETS}[own][0] in kind.about.tasks
-        and not (own in MAP_TARGETS and name in NO_MAPS)
+        if {**VECTOR_TARGETS, **MAP_TARGETS}[own][0] in kind.tasks and not (own in MAP_TARGETS and name in NO_MAPS)
     ]
 
 

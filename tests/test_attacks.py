@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from properties import examples
 from splitpoint.attacks import fgsm
 from splitpoint.errors import DataError, ShapeError
 
@@ -45,7 +46,7 @@ def test_epsilon_may_differ_by_channel():
     torch.testing.assert_close(attacked, torch.tensor([[0.4, 0.2]]))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 1000), st.floats(0, 0.3))
 def test_no_input_moves_further_than_epsilon_and_the_loss_rises(seed, epsilon):
     generator = torch.Generator().manual_seed(seed)

@@ -5,14 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import splitpoint as sp
-from splitpoint.cache import Table
-from splitpoint.calibration import GRID, conformal_factor, fit_shape, moments, reference
+from properties import examples
+from splitpoint.cache import Table, feature_moments
+from splitpoint.calibration import GRID, conformal_factor, reference
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.regression.objective import fit_shape
 
 
 def drawn(seed, *shape):
@@ -47,7 +49,7 @@ def test_too_few_rows_are_refused_with_the_number_that_is_needed(rows, level, ne
     assert float(conformal_factor(torch.ones(needed), level)) == 1
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(20, 400), st.floats(0.05, 0.95), st.integers(0, 1000))
 def test_the_factor_covers_its_own_rows_with_one_row_to_spare(rows, level, seed):
     ratio = torch.rand(rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -98,7 +100,7 @@ def test_the_guarantee_holds_for_whole_intervals_on_each_side():
 # Shapes of half-widths
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 300), st.sampled_from([0.5, 0.8, 0.9, 0.95]), st.integers(0, 1000))
 def test_a_shape_covers_its_level_on_its_own_rows(rows, level, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -146,7 +148,7 @@ def test_moments_are_numpys(offset, monkeypatch):
     table = Table.in_memory({"features": features})
     whole = Table.slices
     monkeypatch.setattr(Table, "slices", lambda self: whole(self, 70))
-    mean, spread = moments(table)
+    mean, spread = feature_moments(table)
     values = features.double().numpy()
     np.testing.assert_allclose(mean, values.mean(0), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(spread[:2], values.std(0)[:2], rtol=1e-4)

@@ -6,10 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from properties import examples
 from splitpoint.consistency import (
     Mars,
     calibration_gap,
@@ -28,7 +29,7 @@ from splitpoint.consistency import (
     zero_included_residuals,
 )
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 integers = st.integers(-1000, 1000)
 samples = st.lists(integers, min_size=2, max_size=30)
 positive = st.integers(1, 200)
@@ -324,7 +325,7 @@ def test_factors_grow_with_the_total_and_shrink_with_either_side(dtype):
 def test_every_function_is_finite_and_keeps_its_precision_for_any_finite_mars(function, dtype):
     largest, smallest = torch.finfo(dtype).max, torch.finfo(dtype).smallest_normal / 8
 
-    @settings(max_examples=15, deadline=None)
+    @examples(15)
     @example(0.0, 0.0, 0.0)
     @example(smallest, smallest, smallest)
     @example(1e38, 1e38, 1e38)

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import splitpoint as sp
+from properties import examples
 from splitpoint.cache import Table
 from splitpoint.heads import Heads
 from splitpoint.leverage import LARGEST, PROJECTED, WIDEST, fit_leverage, projection
@@ -89,7 +90,7 @@ def test_leverage_grows_with_the_square_of_the_distance():
     torch.testing.assert_close(heads.pointwise(center)["leverage"], torch.full((1, 1), 1 / 50))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(3, 30), st.integers(1, 40), st.integers(0, 1000))
 def test_leverage_of_training_rows_lies_between_one_over_n_and_one(rows, width, seed):
     features = drawn(seed, rows, width)

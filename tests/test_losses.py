@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import mean_pinball_loss, mean_squared_error
 
+from properties import examples
 from splitpoint.losses import coverage_loss, masked_mse, pinball_loss
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 FORMS = ["paper", "authors"]
 quarters = st.integers(0, 40).map(lambda n: n / 4)
 rows = st.lists(st.tuples(quarters, quarters, st.booleans()), min_size=1, max_size=25)

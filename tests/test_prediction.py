@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from properties import examples
 from splitpoint.errors import SettingsError
 from splitpoint.prediction import (
     ClassificationPrediction,
@@ -20,7 +21,7 @@ from splitpoint.prediction import (
     concatenate,
 )
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 
 
 def regression(rows=5, shape=(2,), levels=(0.5, 0.9), reference=None, mars=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import splitpoint as sp
+from splitpoint import errors
 
 PACKAGE = Path(sp.__file__).parent
 MOST_LINES = 400
@@ -50,8 +51,8 @@ ONLY = {
 }
 """Parts that may import nothing but these."""
 
-DELAYED = {("predictor", "storage")}
-"""Imports inside functions that point upward on purpose: saving needs the table of all methods."""
+NOT_YET = {("predictor", "storage")}
+"""Imports that still point upward: goes away once predictors save themselves."""
 
 RANK = {part: rank for rank, parts in enumerate(ORDER) for part in parts}
 
@@ -68,62 +69,45 @@ def modules():
 
 MODULES = modules()
 TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-every_module = pytest.mark.parametrize("name", [name or "__init__" for name in MODULES])
-
-
-def tree_of(name):
-    return TREES["" if name == "__init__" else name]
 
 
 def targets(node):
-    """Modules of the package that an import statement names."""
+    """Modules of the package that a statement imports, by name or through `importlib`, with the doors before them."""
     if isinstance(node, ast.Import):
         dotted = [alias.name for alias in node.names]
-    else:
+    elif isinstance(node, ast.ImportFrom):
         assert node.level == 0, "relative import"
         dotted = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    inside = {
-        name.removeprefix("splitpoint").removeprefix(".") for name in dotted if name.split(".")[0] == "splitpoint"
-    }
-    return {name for name in inside if name in MODULES and name}
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        dotted = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+    else:
+        return set()
+    inside = [name.split(".")[1:] for name in dotted if name.split(".")[0] == "splitpoint"]
+    return {".".join(parts[:depth]) for parts in inside for depth in range(1, len(parts) + 1)} & MODULES.keys()
 
 
 def is_type_checking(node):
     return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
-def imports(tree, delayed):
-    """Modules that are imported at load time, or (delayed) inside functions; type checking does not count."""
-    found = set()
+def imports(node):
+    """Modules that are imported anywhere in a tree, inside functions too; those for type checkers do not count."""
+    if is_type_checking(node):
+        return set().union(*map(imports, node.orelse))
+    return targets(node).union(*map(imports, ast.iter_child_nodes(node)))
 
-    def visit(node, inside):
-        if is_type_checking(node):
-            for child in node.orelse:
-                visit(child, inside)
-            return
-        if isinstance(node, ast.Import | ast.ImportFrom) and inside == delayed:
-            found.update(targets(node))
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            visit(child, inside)
 
-    visit(tree, False)
-    return found
+IMPORTS = {name: imports(tree) - {name} for name, tree in TREES.items() if name}
 
 
 def part(name):
     return name.split(".")[0]
 
 
-def parts_imported(delayed):
+def parts_imported():
     """Pairs (part, part it imports), within a part left out."""
-    return {
-        (part(name), part(target))
-        for name, tree in TREES.items()
-        if name
-        for target in imports(tree, delayed)
-        if part(target) != part(name)
-    }
+    pairs = {(part(name), part(target)) for name, found in IMPORTS.items() for target in found}
+    return {(a, b) for a, b in pairs if a != b}
 
 
 def cycle_in(edges):
@@ -157,23 +141,23 @@ def test_a_cycle_is_seen():
     assert cycle_in({("a", "a")}) == ["a", "a"]
 
 
-def test_imports_are_told_apart_by_when_they_happen():
+def test_imports_inside_functions_are_seen_and_those_for_types_left_out():
     source = """
 from typing import TYPE_CHECKING
 import splitpoint.cache
 from splitpoint import losses
-from splitpoint.errors import DataError
+from splitpoint.baselines.energy import Energy
 if TYPE_CHECKING:
-    from splitpoint.cli import main
+    from splitpoint.report import write
 def f():
-    from splitpoint.storage import save
+    from splitpoint.storage import load
+    import importlib
+    return importlib.import_module("splitpoint.demo")
 """
-    tree = ast.parse(source)
-    assert imports(tree, delayed=False) == {"cache", "losses", "errors"}
-    assert imports(tree, delayed=True) == {"storage"}
+    assert imports(ast.parse(source)) == {"cache", "losses", "baselines", "baselines.energy", "storage", "demo"}
 
 
-# Imports
+# Imports, inside functions too
 
 
 def test_every_part_has_its_place():
@@ -182,27 +166,19 @@ def test_every_part_has_its_place():
 
 
 def test_imports_follow_the_arrow():
-    upward = {(a, b) for a, b in parts_imported(delayed=False) if RANK[b] >= RANK[a]}
-    assert upward == set()
+    assert {(a, b) for a, b in parts_imported() if RANK[b] >= RANK[a]} == NOT_YET
 
 
 @pytest.mark.parametrize("name", ONLY)
 def test_parts_that_stand_alone_do(name):
-    allowed = ONLY[name]
-    assert {b for a, b in parts_imported(delayed=False) | parts_imported(delayed=True) if a == name} <= allowed
+    assert {b for a, b in parts_imported() if a == name} <= ONLY[name]
 
 
 def test_modules_do_not_import_in_circles():
     """Module by module, so that circles within a package are seen too; a package's own door counts as it imports."""
-    edges = {(name, target) for name, tree in TREES.items() for target in imports(tree, delayed=False) if name}
-    assert cycle_in({(a, b) for a, b in edges if not a.startswith(f"{b}.")}) is None
-
-
-def test_delayed_imports_make_no_circle_but_the_one_for_saving():
-    delayed = parts_imported(delayed=True)
-    upward = {(a, b) for a, b in delayed if RANK[b] >= RANK[a]}
-    assert upward == DELAYED
-    assert cycle_in(parts_imported(delayed=False) | (delayed - DELAYED)) is None
+    edges = {(name, target) for name, found in IMPORTS.items() for target in found}
+    later = {(a, b) for a, b in edges if (part(a), part(b)) in NOT_YET}
+    assert cycle_in({(a, b) for a, b in edges - later if not a.startswith(f"{b}.")}) is None
 
 
 def test_only_the_door_imports_the_package_itself():
@@ -212,23 +188,26 @@ def test_only_the_door_imports_the_package_itself():
                 assert "splitpoint" not in {alias.name for alias in node.names}, name
 
 
-# Size and manners
+# Size and manners: each test names all modules that break the rule
 
 
-@every_module
-def test_modules_stay_small(name):
-    path = MODULES["" if name == "__init__" else name]
-    assert len(path.read_text().splitlines()) <= MOST_LINES
+def offenders(broken):
+    """What breaks a rule, module by module, for those where anything does."""
+    found = {name or "__init__": list(broken(name, tree)) for name, tree in TREES.items()}
+    return {name: what for name, what in found.items() if what}
 
 
-@every_module
-def test_only_the_command_line_prints(name):
-    calls = [
-        node.lineno
-        for node in ast.walk(tree_of(name))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    ]
-    assert name == "cli" or calls == []
+def test_modules_stay_small():
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_only_the_command_line_prints():
+    def printing(name, tree):
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and name != "cli")
+        return (f"line {call.lineno}" for call in calls if ast.unparse(call.func) == "print")
+
+    assert offenders(printing) == {}
 
 
 def public(tree):
@@ -245,16 +224,39 @@ def public(tree):
     return dict(visit(tree.body, ""))
 
 
-@every_module
-def test_everything_public_has_a_docstring(name):
-    tree = tree_of(name)
-    assert ast.get_docstring(tree), "module"
-    assert [found for found, node in public(tree).items() if not ast.get_docstring(node)] == []
+def test_everything_public_has_a_docstring():
+    def silent(_, tree):
+        named = {"the module": tree} | public(tree)
+        return (name for name, node in named.items() if not ast.get_docstring(node))
+
+    assert offenders(silent) == {}
 
 
-@every_module
-def test_no_module_is_named_after_nothing(name):
-    assert not set(name.split(".")) & {"utils", "util", "common", "helpers", "misc"}
+def raised(tree):
+    """Names, arguments and lines of the errors that a module raises by calling them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+            yield node.exc.func.id, node.exc.args, node.lineno
+
+
+def test_the_library_raises_its_own_errors_only():
+    plain = {"Exception", "BaseException", "ValueError", "TypeError", "RuntimeError", "KeyError", "IndexError"}
+    assert sum(len(list(raised(tree))) for tree in TREES.values()) > 10, "the scan sees errors"
+    assert offenders(lambda _, tree: (f"line {line}" for name, _, line in raised(tree) if name in plain)) == {}
+
+
+def test_every_own_error_comes_with_a_message():
+    own = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+
+    def silent(_, tree):
+        return (f"line {line}" for name, arguments, line in raised(tree) if name in own and not arguments)
+
+    assert offenders(silent) == {}
+
+
+def test_no_module_is_named_after_nothing():
+    empty = {"utils", "util", "common", "helpers", "misc"}
+    assert [name for name in MODULES if empty & set(name.split("."))] == []
 
 
 def test_the_door_exports_what_it_says_and_each_name_has_a_docstring():

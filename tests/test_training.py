@@ -11,8 +11,7 @@ import splitpoint as sp
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.heads import Heads
-from splitpoint.optimisers import Adam
-from splitpoint.training import HELD_BACK_LIMIT, LOOKS, Feed, Member, Training, folded, held_back, train
+from splitpoint.training import HELD_BACK_LIMIT, LOOKS, Adam, Feed, Member, Training, folded, held_back, train
 
 CPU = torch.device("cpu")
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splitpoint as sp
+from properties import examples
 from splitpoint import cli
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.bench.run import done_in
@@ -155,7 +156,7 @@ def test_what_was_done_before_a_failure_stays(tmp_path):
     assert {one.dataset for one in Journal(tmp_path).read()} == {"first"}
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(cut=st.floats(0, 1))
 def test_a_run_that_was_cut_off_at_any_byte_goes_on_to_the_same_records(tmp_path_factory, cut):
     whole, cut_off = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("cut")

@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax
 from torch.nn import functional as F
 
+from properties import examples
 from splitpoint.classification import correction as module
 from splitpoint.classification.correction import Correction, fit_correction, fit_temperature
 from splitpoint.metrics import nll
@@ -39,7 +40,7 @@ def test_the_temperature_of_scaled_logits_is_recovered(factor):
     assert math.isclose(float(found), 1 / factor, rel_tol=0.05)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(2, 200), st.integers(2, 6), st.integers(0, 1000))
 def test_the_temperature_is_the_minimum_that_scipy_finds(rows, classes, seed):
     logits = 3 * drawn(seed, rows, classes)

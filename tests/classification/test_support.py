@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
+from properties import examples
 from splitpoint.cache import Table
 from splitpoint.classification.support import RIDGE, Support
 
@@ -72,7 +73,7 @@ def test_evidence_of_huge_logits_is_finite():
     assert float(-found[0, 2]) == 80
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.sampled_from([0.001, 0.005, 0.1, 0.5]), st.sampled_from([0.5, 2.0, 5.0]), st.integers(0, 100))
 def test_the_mean_over_the_training_rows_is_the_mass(mass, steepness, seed):
     rows = table(seed=seed)

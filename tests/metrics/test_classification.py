@@ -5,15 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.prediction import ClassificationPrediction
 
-quick = settings(max_examples=30, deadline=None)
+quick = examples(30)
 PROBABILITIES = ["accuracy", "adaptive_ece", "brier", "classwise_ece", "ece", "ece_floor", "nll"]
 every_metric = pytest.mark.parametrize("name", PROBABILITIES)
 

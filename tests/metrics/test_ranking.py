@@ -6,17 +6,18 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.metrics.ranking import average_ranks, equal_parts, sorted_by
 from splitpoint.prediction import RegressionPrediction
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 small = st.integers(-8, 8)
 group = st.lists(small, min_size=1, max_size=30)
 rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=6)

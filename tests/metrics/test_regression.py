@@ -6,16 +6,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import mean_absolute_error, mean_pinball_loss, root_mean_squared_error
 
+from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.prediction import RegressionPrediction
 
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 small = st.integers(-8, 8)
 SIDES = ["picp_down", "picp_up", "piece_floor_minus", "piece_floor_plus", "piece_minus", "piece_plus"]
 INTERVALS = [*SIDES, "mpiw", "picp", "piece", "piece_authors", "pinball", "winkler"]

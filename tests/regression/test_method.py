@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
 import splitpoint as sp
+from properties import examples
 from splitpoint.metrics import picp, picp_down, picp_up, spearman
 
 QUICK = {"epochs": 3, "folds": 0}
@@ -141,7 +142,7 @@ def affine(model, a, b):
     return changed
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.sampled_from([1e-6, 0.01, 0.7, 3.0, 1000.0, 1e6]), st.floats(-5, 5))
 def test_an_affine_change_of_the_target_moves_every_field_as_it_must(a, shift):
     model, x, y = simple()
@@ -193,7 +194,7 @@ def test_turning_the_target_over_swaps_the_sides():
 LEVELS = st.lists(st.integers(1, 95), min_size=2, max_size=5, unique=True).map(lambda v: tuple(n / 100 for n in v))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(LEVELS, st.sampled_from(["split", "consistent", "conformal"]), st.integers(0, 3), st.integers(0, 50))
 def test_levels_never_cross_however_far_from_the_data(levels, interval, folds, seed):
     model, x, y = simple(seed=seed)
