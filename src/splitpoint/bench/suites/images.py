@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.splitpoint import SplitPoint
 from splitpoint.baselines.trained import NetworkPredictor
-from splitpoint.bench.artefacts import Drawing
 from splitpoint.bench.drawings import drawing
 from splitpoint.bench.image_experiments import (
     attack_unit,
@@ -220,6 +219,5 @@ IMAGES = Suite(
     fit=fit,
     judge=judge,
     one_by_one=lambda _: True,
-    draws=Drawing,
     obstacles=obstacles,
 )
