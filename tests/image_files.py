@@ -1,4 +1,4 @@
-"""Small picture sets in the true formats of the large ones, written into a folder."""
+"""Small image sets in the true formats of the large ones, written into a folder."""
 
 import gzip
 import io
@@ -12,7 +12,7 @@ from PIL import Image
 from splitpoint.datasets.folders import VARIABLE
 
 
-def pictures(count, shape, seed=0):
+def noise_images(count, shape, seed=0):
     """Noise, uint8 (count, *shape)."""
     return np.random.default_rng(seed).integers(0, 256, (count, *shape), np.uint8)
 
@@ -58,7 +58,7 @@ def cifar_batch(path, images, numbers, key=b"labels"):
 
 
 def cifar_records(path, images, *numbers):
-    """A binary batch of CIFAR: label bytes and pixels, picture after picture."""
+    """A binary batch of CIFAR: label bytes and pixels, image after image."""
     columns = [*(column[:, None].astype(np.uint8) for column in numbers), images.reshape(len(images), -1)]
     return write(path, np.hstack(columns).tobytes())
 
@@ -75,7 +75,7 @@ def mnist(folder, stem, images, numbers, zipped):
         write(folder / f"{stem}-{kind}-ubyte{'.gz' if zipped else ''}", data)
 
 
-def picture_file(path, array):
+def image_file(path, array):
     """A JPEG or PNG file of an array (H, W) or (H, W, 3), by its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array).save(path, "PNG" if path.suffix == ".png" else "JPEG", quality=95)
@@ -88,44 +88,44 @@ def wnids(count):
 
 
 def tiny_imagenet(folder, per_class=1):
-    """Tiny ImageNet with pictures of three of its 200 classes; returns the wnids in the order of the labels."""
+    """Tiny ImageNet with images of three of its 200 classes; returns the wnids in the order of the labels."""
     names = wnids(200)[::-1]
     write(folder / "wnids.txt", "\n".join(names).encode())
     lines = []
     for label in (0, 1, 199):
         for number in range(per_class):
             name = f"train/{names[label]}/images/{names[label]}_{number}.JPEG"
-            picture_file(folder / name, np.full((64, 64, 3), label, np.uint8))
-        picture_file(folder / f"val/images/val_{label}.JPEG", np.full((64, 64), label, np.uint8))
+            image_file(folder / name, np.full((64, 64, 3), label, np.uint8))
+        image_file(folder / f"val/images/val_{label}.JPEG", np.full((64, 64), label, np.uint8))
         lines.append(f"val_{label}.JPEG\t{names[label]}\t0\t32\t44\t62")
     write(folder / "val/val_annotations.txt", "\n".join(reversed(lines)).encode() + b"\n")
     return names
 
 
 def imagenet(folder, sides=(300, 400)):
-    """The 1,000 class folders of ImageNet-1K twice, with a picture in the first and the last of them."""
+    """The 1,000 class folders of ImageNet-1K twice, with an image in the first and the last of them."""
     for part in ("train", "val"):
         for name in wnids(1000):
             (folder / part / name).mkdir(parents=True)
         for label in (0, 999):
             array = np.full((*sides, 3), label % 256, np.uint8)
-            picture_file(folder / part / wnids(1000)[label] / f"ILSVRC_{label}.JPEG", array)
+            image_file(folder / part / wnids(1000)[label] / f"ILSVRC_{label}.JPEG", array)
 
 
 def image_folder(folder, monkeypatch):
-    """A data folder with MNIST (80 + 30 pictures), Fashion-MNIST (40 + 30), notMNIST (30) and CIFAR-10 (50 + 20)."""
+    """A data folder with MNIST (80 + 30 images), Fashion-MNIST (40 + 30), notMNIST (30) and CIFAR-10 (50 + 20)."""
     for number, (name, count) in enumerate((("mnist", 80), ("fashion_mnist", 40))):
         np.savez(
             folder / f"{name}.npz",
-            x_train=pictures(count, (28, 28), 10 + number),
+            x_train=noise_images(count, (28, 28), 10 + number),
             y_train=labels_of(count, 10),
-            x_test=pictures(30, (28, 28), 20 + number),
+            x_test=noise_images(30, (28, 28), 20 + number),
             y_test=labels_of(30, 10),
         )
-    np.savez(folder / "notmnist.npz", x_test=pictures(30, (28, 28), 30), y_test=labels_of(30, 10))
+    np.savez(folder / "notmnist.npz", x_test=noise_images(30, (28, 28), 30), y_test=labels_of(30, 10))
     for seed, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
         count = 20 if name == "test_batch" else 10
         path = folder / "cifar-10-batches-bin" / f"{name}.bin"
-        cifar_records(path, pictures(count, (3, 32, 32), 40 + seed), labels_of(count, 10))
+        cifar_records(path, noise_images(count, (3, 32, 32), 40 + seed), labels_of(count, 10))
     monkeypatch.setenv(VARIABLE, str(folder))
     return folder

@@ -310,11 +310,11 @@ def test_a_missing_package_of_the_demo_is_named_with_the_cure(capsys, monkeypatc
 
     def missing(name, *rest):
         if name == "splitpoint.demo":
-            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+            raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
         return original(name, *rest)
 
     monkeypatch.setattr(cli.importlib, "import_module", missing)
-    assert_one_line_error(run(capsys, "demo"), "matplotlib is missing", "pip install '.[demo]' in a checkout")
+    assert_one_line_error(run(capsys, "demo"), "sklearn is missing", "pip install '.[demo]' in a checkout")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):

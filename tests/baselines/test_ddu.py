@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from splitpoint.baselines import Ddu, ddu
+from splitpoint.baselines import Ddu, NetworkTraining, ddu
 from splitpoint.baselines.ddu import fit_densities, negative_log_density
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError
@@ -101,7 +101,7 @@ def factory():
 
 def test_layers_of_a_trained_network_obey_the_spectral_norm():
     x, label = blobs()
-    method = Ddu(spectral_norm=0.9, epochs=60, learning_rate=0.02)
+    method = Ddu(spectral_norm=0.9, training=NetworkTraining(epochs=60, learning_rate=0.02))
     predictor = method.fit(factory, (x, label), progress=False)
     base = predictor.base
     for layer in (base[0], base[2]):

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from splitpoint.baselines.residuals import constant_answer, residual_quantiles
+from splitpoint.baselines.answers import constant_answer
+from splitpoint.baselines.oc import residual_quantiles
 from splitpoint.cache import Table
 
 LEVELS = (0.5, 0.9)

@@ -24,7 +24,7 @@ def model(outputs):
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_probabilities_become_the_true_ones(outputs):
-    method = TemperatureScaling(task="classification")
+    method = TemperatureScaling()
     predictor = method.fit(model(outputs), data(100, 0), calibration=data(40_000, 1), progress=False)
     assert predictor.fitted["temperature"].item() == pytest.approx(4, rel=0.05)
     x = torch.linspace(-3, 3, 13)[:, None]

@@ -51,8 +51,8 @@ def test_a_state_comes_back_and_gives_way_to_the_weights(checkpoint):
 
 def test_settings_and_log_can_be_read_by_people(checkpoint):
     checkpoint.keep(TENSORS, LOG)
-    told = json.loads(checkpoint.path.with_suffix(".json").read_text())
-    assert told == {"settings": json.loads(json.dumps(SETTINGS)), "log": LOG}
+    written = json.loads(checkpoint.path.with_suffix(".json").read_text())
+    assert written == {"settings": json.loads(json.dumps(SETTINGS)), "log": LOG}
 
 
 def test_other_settings_have_other_files(checkpoint):
@@ -61,7 +61,7 @@ def test_other_settings_have_other_files(checkpoint):
     assert Checkpoint.of(folder, "digits-lenet", SETTINGS | {"seed": 2}).path != checkpoint.path
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "renamed", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "renamed", "other"])
 def test_a_damaged_file_is_left_out_with_a_warning(checkpoint, damage):
     checkpoint.finish(TENSORS, LOG)
     path, whole = checkpoint.path, checkpoint.path.read_bytes()
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_left_out_with_a_warning(checkpoint, damage):
         other = Checkpoint.of(path.parent, "digits-lenet", SETTINGS | {"seed": 2})
         other.finish(TENSORS, LOG)
         os.replace(other.path, path)
-    elif damage == "foreign":
+    elif damage == "other":
         save_file(TENSORS, path)
     else:
         path.write_bytes(b"" if damage == "empty" else b"not a checkpoint at all")

@@ -254,6 +254,8 @@ def test_a_suite_that_is_added_to_the_table_is_a_command(monkeypatch, tmp_path, 
     assert {(one.suite, one.dataset, one.error, one.stack) for one in found.values()} == {("toy", "line", None, (0, 1))}
     assert found["laplace", 0].metrics["auroc_ood"] == 1.0  # ten deviations away
     assert found["laplace", 0].metrics["rmse"] < 10
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "Toys" in capsys.readouterr().out
     assert cli.main([*argv, "--epochs", "4"]) == 1
     assert "Expected results with epochs 4 for line" in capsys.readouterr().err
 

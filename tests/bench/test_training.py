@@ -85,9 +85,9 @@ def test_the_log_tells_every_epoch(tmp_path):
     assert [line["epoch"] for line in log] == [1, 2, 3]
     assert log[-1]["loss"] < log[0]["loss"]
     assert all(0 <= line["accuracy"] <= 1 and line["cpu_seconds"] > 0 for line in log)
-    (told,) = tmp_path.glob("*.json")
-    assert json.loads(told.read_text())["settings"]["schedule"]["epochs"] == 3
-    assert told.name.startswith("bright_squares-small-")
+    (written,) = tmp_path.glob("*.json")
+    assert json.loads(written.read_text())["settings"]["schedule"]["epochs"] == 3
+    assert written.name.startswith("bright_squares-small-")
 
 
 def test_the_same_settings_are_trained_once(tmp_path):

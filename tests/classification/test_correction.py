@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 from properties import examples
 from splitpoint.classification import correction as module
-from splitpoint.classification.correction import Correction, fit_correction, fit_temperature
+from splitpoint.classification.correction import Correction, fit_correction
 from splitpoint.metrics import nll
+from splitpoint.temperature import probable_factor
 
 
 def drawn(seed, *shape):
@@ -36,7 +37,7 @@ def folds(seed=0):
 @pytest.mark.parametrize("factor", [0.3, 1.0, 3.0, 10.0])
 def test_the_temperature_of_scaled_logits_is_recovered(factor):
     logits = 2 * drawn(0, 20_000, 5)
-    found = fit_temperature(factor * logits, sampled(logits))
+    found = probable_factor(factor * logits, sampled(logits))
     assert math.isclose(float(found), 1 / factor, rel_tol=0.05)
 
 
@@ -50,26 +51,26 @@ def test_the_temperature_is_the_minimum_that_scipy_finds(rows, classes, seed):
         scores = log_softmax(math.exp(log_factor) * logits.double().numpy(), axis=1)
         return -scores[np.arange(rows), label.numpy()].mean() + 5 * log_factor**2 / (2 * rows)
 
-    found = float(fit_temperature(logits, label).log())
+    found = float(probable_factor(logits, label).log())
     best = minimize_scalar(objective, bounds=(-12, 6), method="bounded")
     assert objective(found) <= best.fun + 1e-5
 
 
 def test_separable_labels_keep_the_temperature_finite():
     logits = torch.eye(3).repeat(10, 1)
-    found = float(fit_temperature(logits, torch.arange(3).repeat(10)))
+    found = float(probable_factor(logits, torch.arange(3).repeat(10)))
     assert math.isfinite(found)
     assert found > 2
 
 
 def test_logits_without_information_leave_the_temperature_at_one():
-    found = fit_temperature(torch.zeros(50, 3), torch.arange(50) % 3)
+    found = probable_factor(torch.zeros(50, 3), torch.arange(50) % 3)
     assert math.isclose(float(found), 1, rel_tol=1e-4)
 
 
 def test_the_temperature_works_without_gradients_enabled():
     with torch.no_grad():
-        found = fit_temperature(2 * drawn(0, 100, 3), torch.arange(100) % 3)
+        found = probable_factor(2 * drawn(0, 100, 3), torch.arange(100) % 3)
     assert not found.requires_grad
 
 
@@ -108,7 +109,7 @@ def test_a_bias_that_features_explain_is_corrected():
     label = sampled(true)
     factor, bias, weight = fit_correction(logits[:2000], x[:2000], label[:2000], 0.5, folds())
     ours = (factor * logits + bias + x @ weight).softmax(1)[2000:]
-    scaled = (fit_temperature(logits[:2000], label[:2000]) * logits).softmax(1)[2000:]
+    scaled = (probable_factor(logits[:2000], label[:2000]) * logits).softmax(1)[2000:]
     fresh = label[2000:]
     assert nll(ours, fresh) < nll(scaled, fresh) - 0.1
     assert nll(ours, fresh) < nll(true.softmax(1)[2000:], fresh) + 0.02
@@ -128,7 +129,7 @@ def test_without_anything_to_gain_the_answer_is_plain_temperature_scaling():
     logits, x = drawn(0, 60, 3), drawn(1, 60, 30)
     label = sampled(logits, seed=3)
     factor, bias, weight = fit_correction(4 * logits, x, label, 20.0, folds())
-    torch.testing.assert_close(factor, fit_temperature(4 * logits, label))
+    torch.testing.assert_close(factor, probable_factor(4 * logits, label))
     assert not bias.any()
     assert not weight.any()
 
@@ -138,7 +139,7 @@ def test_with_fewer_than_ten_rows_the_answer_is_plain_temperature_scaling(rows):
     logits, x = drawn(0, rows, 3), drawn(1, rows, 4)
     label = torch.arange(rows) % 3
     factor, bias, weight = fit_correction(logits, x, label, 0.5, folds())
-    torch.testing.assert_close(factor, fit_temperature(logits, label))
+    torch.testing.assert_close(factor, probable_factor(logits, label))
     assert not bias.any()
     assert not weight.any()
     assert weight.shape == (4, 3)

@@ -16,11 +16,11 @@ from PIL import Image
 from image_files import (
     cifar_batch,
     cifar_records,
+    image_file,
     imagenet,
     labels_of,
     mnist,
-    picture_file,
-    pictures,
+    noise_images,
     tiny_imagenet,
     wnids,
     write,
@@ -36,7 +36,7 @@ CIFAR = (3, 32, 32)
 def cifar10_parts():
     """Images and labels of six batches, the last one the test batch."""
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-    return {name: (pictures(4, CIFAR, seed), labels_of(4, 10) + seed) for seed, name in enumerate(names)}
+    return {name: (noise_images(4, CIFAR, seed), labels_of(4, 10) + seed) for seed, name in enumerate(names)}
 
 
 def assert_holds(images, expected, numbers, classes):
@@ -69,7 +69,7 @@ def test_cifar10_batches(tmp_path):
 
 
 def test_the_batches_written_here_are_those_of_python_2(tmp_path):
-    data = cifar_batch(tmp_path / "a", pictures(1, CIFAR), labels_of(1, 10)).read_bytes()
+    data = cifar_batch(tmp_path / "a", noise_images(1, CIFAR), labels_of(1, 10)).read_bytes()
     commands = {(command.name, argument) for command, argument, _ in pickletools.genops(data) if argument is not None}
     assert ("GLOBAL", "numpy.core.multiarray _reconstruct") in commands
     assert not {"SHORT_BINBYTES", "BINUNICODE"} & {name for name, _ in commands}
@@ -77,7 +77,7 @@ def test_the_batches_written_here_are_those_of_python_2(tmp_path):
 
 def test_cifar100_has_fine_labels_in_both_forms(tmp_path):
     for seed, part in enumerate(("train", "test")):
-        images, fine = pictures(3, CIFAR, seed), np.array([99, 0, 42]) - seed * np.array([1, 0, 1])
+        images, fine = noise_images(3, CIFAR, seed), np.array([99, 0, 42]) - seed * np.array([1, 0, 1])
         cifar_records(tmp_path / "bin" / f"{part}.bin", images, fine // 5, fine)
         cifar_batch(tmp_path / "py" / part, images, fine, b"fine_labels")
         assert_holds(readers.cifar100_records(SETS["cifar100"], tmp_path / "bin", part), images, fine, 100)
@@ -126,14 +126,14 @@ def test_other_pickles_are_refused(tmp_path, data):
 
 
 def test_a_pickle_that_is_cut_off_is_refused(tmp_path):
-    path = cifar_batch(tmp_path / "test_batch", pictures(2, CIFAR), labels_of(2, 10))
+    path = cifar_batch(tmp_path / "test_batch", noise_images(2, CIFAR), labels_of(2, 10))
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(DataError, match="to hold a pickled batch of CIFAR, but it cannot be read"):
         readers.cifar10_batches(SETS["cifar10"], tmp_path, "test")
 
 
 def test_records_that_are_cut_off_missing_or_of_another_set_are_refused(tmp_path):
-    path = cifar_records(tmp_path / "test_batch.bin", pictures(2, CIFAR), labels_of(2, 10))
+    path = cifar_records(tmp_path / "test_batch.bin", noise_images(2, CIFAR), labels_of(2, 10))
     whole = path.read_bytes()
     for data, size in ((whole[:-1], "6,145"), (b"", "0")):
         path.write_bytes(data)
@@ -149,7 +149,7 @@ def test_records_that_are_cut_off_missing_or_of_another_set_are_refused(tmp_path
 @pytest.mark.parametrize("zipped", [False, True])
 def test_idx_files_zipped_or_not(tmp_path, zipped):
     for stem, part, seed in (("train", "train", 1), ("t10k", "test", 2)):
-        images, numbers = pictures(5, (28, 28), seed), labels_of(5, 10)
+        images, numbers = noise_images(5, (28, 28), seed), labels_of(5, 10)
         mnist(tmp_path, stem, images, numbers, zipped)
         found = readers.idx_folder(SETS["mnist"], tmp_path, part)
         assert_holds(found, images[:, None], numbers, 10)
@@ -158,7 +158,7 @@ def test_idx_files_zipped_or_not(tmp_path, zipped):
 
 @pytest.mark.parametrize("cut", [-1, 3, 6, 0], ids=["cut off", "cut in the first bytes", "cut in the sizes", "empty"])
 def test_idx_files_that_are_cut_off_are_refused(tmp_path, cut):
-    mnist(tmp_path, "t10k", pictures(2, (28, 28)), labels_of(2, 10), zipped=False)
+    mnist(tmp_path, "t10k", noise_images(2, (28, 28)), labels_of(2, 10), zipped=False)
     path = tmp_path / "t10k-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataError, match="Expected t10k-images-idx3-ubyte to be an idx file of bytes"):
@@ -166,10 +166,10 @@ def test_idx_files_that_are_cut_off_are_refused(tmp_path, cut):
 
 
 def test_idx_files_of_another_size_or_missing_are_refused(tmp_path):
-    mnist(tmp_path, "t10k", pictures(2, (28, 27)), labels_of(2, 10), zipped=True)
+    mnist(tmp_path, "t10k", noise_images(2, (28, 27)), labels_of(2, 10), zipped=True)
     with pytest.raises(DataError, match=r"to hold images \(N, 28, 28\), but they have shape \(2, 28, 27\)"):
         readers.idx_folder(SETS["mnist"], tmp_path, "test")
-    mnist(tmp_path, "t10k", pictures(2, (28, 28)), labels_of(3, 10), zipped=True)
+    mnist(tmp_path, "t10k", noise_images(2, (28, 28)), labels_of(3, 10), zipped=True)
     with pytest.raises(DataError, match=r"and labels \(3,\)"):
         readers.idx_folder(SETS["mnist"], tmp_path, "test")
     with pytest.raises(DataError, match=r"Expected mnist to have a file train-images-idx3-ubyte.gz"):
@@ -177,7 +177,7 @@ def test_idx_files_of_another_size_or_missing_are_refused(tmp_path):
 
 
 def test_npz_of_grey_images(tmp_path):
-    images, numbers = pictures(4, (28, 28)), labels_of(4, 10)
+    images, numbers = noise_images(4, (28, 28)), labels_of(4, 10)
     np.savez_compressed(tmp_path / "a.npz", x_test=images, y_test=numbers.astype(np.uint8))
     assert_holds(readers.grey_npz(SETS["notmnist"], tmp_path / "a.npz", "test"), images[:, None], numbers, 10)
     with pytest.raises(DataError, match="to hold the arrays of mnist, but they cannot be read"):
@@ -185,7 +185,7 @@ def test_npz_of_grey_images(tmp_path):
 
 
 def test_npz_of_tiny_imagenet(tmp_path):
-    images, numbers = pictures(4, (32, 32, 3)), np.array([199, 0, 3, 3])
+    images, numbers = noise_images(4, (32, 32, 3)), np.array([199, 0, 3, 3])
     path = tmp_path / "tiny.npz"
     np.savez(path, x=images, y=numbers.astype(np.uint8), names=np.array(["a"]))
     found = readers.tiny_npz(SETS["tiny_imagenet"], path, "test")
@@ -199,7 +199,7 @@ def test_npz_of_tiny_imagenet(tmp_path):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_svhn_counts_the_digit_0_as_10(tmp_path, compressed):
-    images, digits = pictures(5, CIFAR), np.array([1, 10, 9, 10, 2], np.uint8)
+    images, digits = noise_images(5, CIFAR), np.array([1, 10, 9, 10, 2], np.uint8)
     table = {"X": images.transpose(2, 3, 1, 0), "y": digits[:, None]}
     scipy.io.savemat(tmp_path / "test_32x32.mat", table, do_compression=compressed)
     found = readers.svhn_mat(SETS["svhn"], tmp_path, "test")
@@ -211,13 +211,13 @@ def test_svhn_files_that_are_none_are_refused(tmp_path):
     path = tmp_path / "test_32x32.mat"
     with pytest.raises(DataError, match=r"Expected svhn to have a file test_32x32.mat"):
         readers.svhn_mat(SETS["svhn"], tmp_path, "test")
-    scipy.io.savemat(path, {"X": pictures(32, (32, 3, 5)), "y": np.ones((5, 1))}, do_compression=True)
+    scipy.io.savemat(path, {"X": noise_images(32, (32, 3, 5)), "y": np.ones((5, 1))}, do_compression=True)
     whole = path.read_bytes()
     for data in (b"", b"no matlab", whole[: len(whole) // 2]):
         path.write_bytes(data)
         with pytest.raises(DataError, match="to hold a MATLAB file with X and y, but it cannot be read"):
             readers.svhn_mat(SETS["svhn"], tmp_path, "test")
-    scipy.io.savemat(path, {"X": pictures(5, CIFAR), "y": np.ones((5, 1))})
+    scipy.io.savemat(path, {"X": noise_images(5, CIFAR), "y": np.ones((5, 1))})
     with pytest.raises(DataError, match=r"to hold images \(32, 32, 3, N\), but they have shape \(5, 3, 32, 32\)"):
         readers.svhn_mat(SETS["svhn"], tmp_path, "test")
 
@@ -290,12 +290,12 @@ def test_an_image_of_another_size_or_damaged_is_named(tmp_path, monkeypatch, thr
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     names = tiny_imagenet(tmp_path)
     path = tmp_path / f"train/{names[1]}/images/{names[1]}_0.JPEG"
-    picture_file(path, pictures(1, (64, 60, 3))[0])
+    image_file(path, noise_images(1, (64, 60, 3))[0])
     train = readers.tiny_folder(SETS["tiny_imagenet"], tmp_path, "train")
     train.pixels([0, 2])
     with pytest.raises(DataError, match=rf"{names[1]}_0.JPEG to be an image .* \(it has 60 x 64 pixels, not 64 x 64\)"):
         train.pixels([0, 1])
-    for data in (b"", b"no image", picture_file(path, pictures(1, (64, 64, 3))[0]).read_bytes()[:-500]):
+    for data in (b"", b"no image", image_file(path, noise_images(1, (64, 64, 3))[0]).read_bytes()[:-500]):
         path.write_bytes(data)
         with pytest.raises(DataError, match=rf"Expected .*{names[1]}_0.JPEG to be an image of tiny_imagenet"):
             train[1]
@@ -311,7 +311,7 @@ def test_imagenet_numbers_its_classes_by_wnid(imagenet_data):
 
 
 def test_imagenet_with_classes_missing_is_refused_since_its_labels_would_be_wrong(tmp_path):
-    picture_file(tmp_path / "val" / "n01440764" / "a.JPEG", pictures(1, (9, 9, 3))[0])
+    image_file(tmp_path / "val" / "n01440764" / "a.JPEG", noise_images(1, (9, 9, 3))[0])
     write(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG", b"")
     with pytest.raises(DataError, match=r"to hold the 1,000 class folders .* but it holds 1; sort the images into"):
         readers.imagenet(SETS["imagenet"], tmp_path, "test")
@@ -344,7 +344,7 @@ def test_grey_and_palette_files_become_rgb(tmp_path):
 def test_imagenet_a_has_labels_among_the_1000_from_folders_or_from_a_file(imagenet_data, tmp_path, monkeypatch):
     names = wnids(1000)
     for label in (999, 6, 500):
-        picture_file(tmp_path / "imagenet-a" / names[label] / "0.1_a b _ c_0.9.jpg", pictures(1, (30, 40, 3))[0])
+        image_file(tmp_path / "imagenet-a" / names[label] / "0.1_a b _ c_0.9.jpg", noise_images(1, (30, 40, 3))[0])
     write(tmp_path / "imagenet-a" / "README.txt", b"")
     monkeypatch.setenv(VARIABLE, f"{tmp_path}:{imagenet_data}")
     images = readers.imagenet_a(SETS["imagenet_a"], tmp_path / "imagenet-a", "test")
@@ -366,14 +366,14 @@ def test_imagenet_a_has_labels_among_the_1000_from_folders_or_from_a_file(imagen
 
 def test_imagenet_a_with_a_strange_class_is_refused(imagenet_data, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(imagenet_data))
-    picture_file(tmp_path / "n99999999" / "a.jpg", pictures(1, (30, 40, 3))[0])
+    image_file(tmp_path / "n99999999" / "a.jpg", noise_images(1, (30, 40, 3))[0])
     with pytest.raises(DataError, match="but n99999999 is none"):
         readers.imagenet_a(SETS["imagenet_a"], tmp_path, "test")
 
 
 def test_imagenet_o_needs_no_list_of_classes(tmp_path):
     for name in wnids(2):
-        picture_file(tmp_path / name / "fish_0.9.JPEG", pictures(1, (30, 40, 3))[0])
+        image_file(tmp_path / name / "fish_0.9.JPEG", noise_images(1, (30, 40, 3))[0])
     write(tmp_path / wnids(2)[0] / "._fish_0.9.JPEG", b"hidden")
     images = readers.imagenet_o(SETS["imagenet_o"], tmp_path, "test")
     assert (images.classes, images.labels.tolist()) == (200, [0, 1])
@@ -388,9 +388,9 @@ def test_a_folder_without_images_is_refused(tmp_path):
 
 
 def test_letters_that_are_broken_are_counted_once(tmp_path):
-    expected = pictures(3, (28, 28))
+    expected = noise_images(3, (28, 28))
     for letter, array in zip("AJB", expected, strict=True):
-        picture_file(tmp_path / letter / "b.png", array)
+        image_file(tmp_path / letter / "b.png", array)
     write(tmp_path / "A" / "a.png", b"")
     write(tmp_path / "F" / "a.png", b"broken")
     with pytest.warns(UserWarning, match=r"^Left out 2 of 5 files of notmnist, which are no images\.$") as warned:

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from image_files import labels_of, pictures
+from image_files import labels_of, noise_images
 from splitpoint.datasets.image_set import Joined, StoredImages, fitted
 from splitpoint.errors import DataError, SettingsError
 
 
 def stored(count=7, shape=(3, 4, 5), classes=3, seed=0):
-    return StoredImages("noise", pictures(count, shape, seed), labels_of(count, classes), classes)
+    return StoredImages("noise", noise_images(count, shape, seed), labels_of(count, classes), classes)
 
 
 def test_an_image_is_a_float_in_the_unit_range_with_its_label():
@@ -120,8 +120,8 @@ def test_a_shape_that_is_none_is_refused(shape):
 
 def test_arrays_that_do_not_belong_together_are_refused():
     with pytest.raises(DataError, match=r"but got uint8 \(7, 3, 4, 5\) and labels \(6,\)"):
-        StoredImages("noise", pictures(7, (3, 4, 5)), labels_of(6, 3), 3)
+        StoredImages("noise", noise_images(7, (3, 4, 5)), labels_of(6, 3), 3)
     with pytest.raises(DataError, match="but got float64"):
         StoredImages("noise", np.zeros((7, 3, 4, 5)), labels_of(7, 3), 3)
     with pytest.raises(DataError, match="Expected labels of noise from 0 to 1, but got 0 to 2"):
-        StoredImages("noise", pictures(7, (3, 4, 5)), labels_of(7, 3), 2)
+        StoredImages("noise", noise_images(7, (3, 4, 5)), labels_of(7, 3), 2)

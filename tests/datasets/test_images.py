@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from image_files import cifar_batch, cifar_records, labels_of, mnist, pictures, tiny_imagenet, wnids
+from image_files import cifar_batch, cifar_records, labels_of, mnist, noise_images, tiny_imagenet, wnids
 from splitpoint.datasets import images
 from splitpoint.datasets.folders import VARIABLE, locate
 from splitpoint.errors import DataError, SettingsError
@@ -13,7 +13,7 @@ from splitpoint.errors import DataError, SettingsError
 def write_cifar10(folder, per_batch=20):
     for seed, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
         path = folder / "cifar-10-batches-bin" / f"{name}.bin"
-        cifar_records(path, pictures(per_batch, (3, 32, 32), seed), labels_of(per_batch, 10))
+        cifar_records(path, noise_images(per_batch, (3, 32, 32), seed), labels_of(per_batch, 10))
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def data(tmp_path, monkeypatch):
     """A data folder with CIFAR-10 (100 + 20 images), MNIST (30 + 12), notMNIST (7) and Tiny ImageNet (3 + 3)."""
     write_cifar10(tmp_path)
     for stem, count in (("train", 30), ("t10k", 12)):
-        mnist(tmp_path / "MNIST" / "raw", stem, pictures(count, (28, 28)), labels_of(count, 10), zipped=True)
-    np.savez(tmp_path / "notmnist.npz", x_test=pictures(7, (28, 28), 1), y_test=labels_of(7, 10))
+        mnist(tmp_path / "MNIST" / "raw", stem, noise_images(count, (28, 28)), labels_of(count, 10), zipped=True)
+    np.savez(tmp_path / "notmnist.npz", x_test=noise_images(7, (28, 28), 1), y_test=labels_of(7, 10))
     tiny_imagenet(tmp_path / "tiny-imagenet-200")
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     return tmp_path
@@ -55,7 +55,7 @@ def test_sets_are_found_and_read(data, name, part, count, shape):
 
 
 def test_the_preferred_form_wins(data):
-    cifar_batch(data / "cifar-10-batches-py" / "test_batch", pictures(1, (3, 32, 32)), labels_of(1, 10))
+    cifar_batch(data / "cifar-10-batches-py" / "test_batch", noise_images(1, (3, 32, 32)), labels_of(1, 10))
     assert len(images.load("cifar10", "test")) == 20
     (data / "cifar-10-batches-bin").rename(data / "away")
     assert len(images.load("cifar10", "test")) == 1

@@ -57,7 +57,7 @@ def test_batches_do_not_depend_on_how_many_are_gathered_together(monkeypatch):
     data = rows(50)
     together = seen(feed_of([data] * 2, 8, NETWORK, [0, 1]))
     for numbers in (1, 2 * 2 * 8 * 3):
-        monkeypatch.setattr("splitpoint.networks.GATHERED", numbers)
+        monkeypatch.setattr("splitpoint.networks.training.GATHERED", numbers)
         assert torch.equal(seen(feed_of([data] * 2, 8, NETWORK, [0, 1])), together)
 
 
@@ -137,8 +137,8 @@ def test_data_that_cannot_be_read_again_are_refused():
     ("steps", "epochs"), [(1, 2000), (4, 500), (5, 400), (6, 400), (50, 400), (100, 200), (20_000, 1), (10**6, 1)]
 )
 def test_default_epochs_are_400_but_2000_to_20000_steps(steps, epochs):
-    assert NetworkTraining().passes(steps) == epochs
-    assert NetworkTraining(epochs=3).passes(steps) == 3
+    assert NetworkTraining().epochs_for(steps) == epochs
+    assert NetworkTraining(epochs=3).epochs_for(steps) == 3
 
 
 def test_the_rate_is_divided_by_ten_at_every_milestone():

@@ -13,11 +13,28 @@ from image_results import METHODS, PLACES, STRENGTHS, drawing_of, image_png, rel
 from splitpoint.bench.artefacts import Attack, Curve, Drawing, Histogram, Thumbnail, Thumbnails
 from splitpoint.bench.drawings import histogram as bins
 from splitpoint.report import gallery
-from splitpoint.report.gallery import attack, curves, drawings, folded, histogram, labels, reliability, thumbnails
+from splitpoint.report.facts import title
+from splitpoint.report.gallery import curves, drawings, folded, labels
 
 
 def drawing(method="splitpoint_layers", place="mnist/lenet", **changes):
     return drawing_of(place, method, **changes)
+
+
+def attack(one):
+    return gallery.attack(title(one.cell.method), one.attack)
+
+
+def reliability(one):
+    return gallery.reliability(title(one.cell.method), one.reliability_before, one.reliability)
+
+
+def histogram(one):
+    return gallery.histogram(title(one.cell.method), one.histogram)
+
+
+def thumbnails(one):
+    return gallery.thumbnails(title(one.cell.method), one.thumbnails)
 
 
 def parsed(drawing):

@@ -63,7 +63,7 @@ class Checkpoint:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for path in (self.path, self._unfinished):
                 drop_stale_drafts(path)
-            self._tell([])
+            self._describe([])
         except OSError as error:
             raise StorageError(
                 f"Expected to write checkpoints to the folder {self.path.parent}, but cannot ({error.strerror})."
@@ -87,13 +87,13 @@ class Checkpoint:
         self._unfinished.unlink(missing_ok=True)
 
     def _write(self, path: Path, tensors: Mapping[str, Tensor], log: Log) -> None:
-        self._tell(log)
+        self._describe(log)
         metadata = {"settings": self.settings, "log": json.dumps(log), "digest": named_digest(tensors)}
         write_tensors(path, tensors, metadata)
 
-    def _tell(self, log: Log) -> None:
-        told = {"settings": json.loads(self.settings), "log": log}
-        write_text(self.path.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
+    def _describe(self, log: Log) -> None:
+        described = {"settings": json.loads(self.settings), "log": log}
+        write_text(self.path.with_suffix(".json"), json.dumps(described, indent=1) + "\n")
 
     def _read(self, path: Path) -> Stored | None:
         """What a file holds if it is whole and of these settings; a warning if it is not."""

@@ -59,6 +59,11 @@ class Methods:
             found[group] = (*found.get(group, ()), name)
         return found
 
+    def effort(self, work: Work) -> int:
+        """Rough size of some work on one trial, in networks to train."""
+        first = METHODS[work.methods[0]]
+        return getattr(first(), "members", 1) if first.start == "factory" else min(3, len(work.methods))
+
     def __call__(self, works: Sequence[Work], trials: Sequence[Trial]) -> Iterator[Fit]:
         """Fit every method of one group, all trials as one stack."""
         first = METHODS[works[0].methods[0]]

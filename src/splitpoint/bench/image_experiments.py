@@ -1,7 +1,7 @@
-"""What the image suites share: their options, the network of some work, how it sees images, and how methods are judged.
+"""What the image suites share: options, networks, what fitted methods predict, and when published figures compare.
 
-A post-hoc method is fitted and judged on rows that its network was recorded with, on the CPU; a method with networks of
-its own on images, on the device of the networks.
+A post-hoc method is fitted and tested on recorded rows of its network, on the CPU; a method with networks of its own on
+images, on the device of the networks.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def image_options(datasets: Sequence[str]) -> tuple[Option, ...]:
     return (
         Option("datasets", "data sets", lambda: [name for name, entry in IMAGE_SETS.items() if entry.ood], datasets),
         Option("network", "base networks", lambda: list(NETWORKS), ("lenet",)),
-        Option(
-            "ood", "sets that are out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None
-        ),
+        Option("ood", "sets out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None),
         Option("protocol", "how long networks are trained", lambda: ("short", "paper"), "short", many=False),
-        Option("cache", "folder of trained networks and rows (default: cache in OUT)", None, None, False, Path),
-        Option("device", "where networks run, such as cuda, cuda:1 or mps", None, "cpu", many=False),
-        Option("threads", "CPU threads of every process", None, 1, False, int),
+        Option(
+            "cache", "folder of trained networks and rows (default: cache in OUT)", default=None, kind=Path, many=False
+        ),
+        Option("device", "where networks run, such as cuda, cuda:1 or mps", default="cpu", many=False),
+        Option("threads", "CPU threads of every process", default=1, kind=int, many=False),
     )
 
 
@@ -116,20 +116,10 @@ def network_factory(work: Work, data: ImageTrial) -> Factory:
     return factory(work.network, data.train.classes, data.train.shape)
 
 
-def training(
-    work: Work, data: ImageTrial, seed: int, plan: Schedule | None = None, loss: Loss = cross_entropy
-) -> Training:
-    """The training of a network of some work, as its schedule is or by another `plan`."""
-    return Training(
-        network_factory(work, data),
-        data.train,
-        plan or schedule(work),
-        seed,
-        work.options["cache"] / "networks",
-        {"network": work.network},
-        loss=loss,
-        device=work.options["device"],
-    )
+def training(work: Work, data: ImageTrial, seed: int, steps: Schedule, loss: Loss = cross_entropy) -> Training:
+    """The training of a network of some work."""
+    build, folder, key = network_factory(work, data), work.options["cache"] / "networks", {"network": work.network}
+    return Training(build, data.train, steps, seed, folder, key, loss=loss, device=work.options["device"])
 
 
 class Base(NamedTuple):
@@ -150,7 +140,7 @@ def base_network(work: Work, data: ImageTrial) -> Base:
     if spec.trained:
         network, seconds = network_factory(work, data)().to(work.options["device"]), 0.0
     else:
-        once = training(work, data, work.seeds[0])
+        once = training(work, data, work.seeds[0], schedule(work))
         network, seconds = once.network(progress=False), once.seconds()
     return Base(network, seconds, Recorder(network, spec.stages, work.options["cache"] / "rows"))
 
@@ -225,7 +215,7 @@ def attack_unit(network: nn.Module) -> Tensor:
 
 
 def evidence_of(fit: Fit) -> tuple[Evidence, float]:
-    """All that a fitted method says about a trial, and the CPU seconds of a prediction for one image."""
+    """All that a fitted method predicts on a trial, and the CPU seconds of a prediction for one image."""
     (predictor,), inputs = fit.predictors, fit.context
     seen = under_attack(lambda part: inputs.predict(predictor, part), inputs.sweep, inputs.stream)
     began = time.process_time()
@@ -251,14 +241,15 @@ def obstacles(record: Record) -> tuple[str, ...]:
     spec = NETWORKS.get(record.network)
     trained = comes_trained(record)
     epochs = record.settings.get("epochs", PAPER.epochs if record.protocol == "paper" else 0)
-    found = {
-        f"the network is {spec.differs if spec else ''} than the published one": spec is not None and spec.differs,
-        "the network is trained for fewer epochs than the published one": epochs < PAPER.epochs and not trained,
-        "the published network was trained elsewhere": record.dataset in PUBLISHED_TRAINED and not trained,
-        _other_ood(record): True,
-        "half of the published test images serve calibration": trained,
-    }
-    return tuple(reason for reason, holds in found.items() if reason and holds)
+    few, other = epochs < PAPER.epochs and not trained, record.dataset in PUBLISHED_TRAINED and not trained
+    found = (
+        f"the network is {spec.differs} than the published one" if spec is not None and spec.differs else "",
+        "the network is trained for fewer epochs than the published one" if few else "",
+        "the published network was trained elsewhere" if other else "",
+        _other_ood(record),
+        "half of the published test images serve calibration" if trained else "",
+    )
+    return tuple(filter(None, found))
 
 
 def _other_ood(record: Record) -> str:

@@ -62,11 +62,9 @@ class Option:
 
     def described(self) -> str:
         """The help with choices and default."""
-        names = "" if self.choices is None else ": " + ", ".join(self.choices())
-        many = isinstance(self.default, list | tuple)
-        return f"{self.help}{names}" + (
-            "" if self.default is None else f" (default: {' '.join(self.default) if many else self.default})"
-        )
+        text = self.help if self.choices is None else f"{self.help}: {', '.join(self.choices())}"
+        shown = " ".join(self.default) if isinstance(self.default, list | tuple) else self.default
+        return text if shown is None else f"{text} (default: {shown})"
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Work:
         network: name of the base network; empty where the suite has one only.
         seed: of the whole run.
         epochs: of the networks; None for those of the protocol.
-        options: what else the suite needs to know.
+        options: what else the suite needs to know, such as a device.
     """
 
     suite: str
@@ -208,18 +206,6 @@ class Variant(Protocol):
         """What is changed, ``key=value;key=value``, as in the published tables."""
 
 
-def _alone(work: Work) -> None:  # noqa: ARG001
-    return None
-
-
-def _never(work: Work) -> bool:  # noqa: ARG001
-    return False
-
-
-def _nothing(record: Record) -> tuple[str, ...]:  # noqa: ARG001
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     """A suite of experiments.
@@ -238,11 +224,11 @@ class Suite:
         trial: from some work and a number to the data of that trial.
         fit: from work that is trained as one stack, and the data of all of its trials, to a `Fit` for each method in
             their order.
-        judge: from some work, a fit, the place of one of its predictors and the data of that trial to what came out.
+        judge: from some work, a fit, the place of one of its predictors and the data of that trial to its metrics and
+            what pages draw of it.
         stack: work with equal keys is trained as one stack, work with None alone.
         one_by_one: whether trials of some work cannot be trained as a stack.
         variants: by the name under which work lists them, in suites that compare variants of methods.
-        draws: the kind of drawing that trials give, if any.
         obstacles: from a record to all reasons why it leaves the published question open; none where it answers it.
     """
 
@@ -259,11 +245,10 @@ class Suite:
     trial: Callable[[Work, int], Any]
     fit: Callable[[Sequence[Work], Sequence[Any]], Iterator[Fit]]
     judge: Callable[[Work, Fit, int, Any], Judged]
-    stack: Callable[[Work], Hashable | None] = _alone
-    one_by_one: Callable[[Work], bool] = _never
+    stack: Callable[[Work], Hashable | None] = lambda _: None
+    one_by_one: Callable[[Work], bool] = lambda _: False
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    draws: type[Artefact] | None = None
-    obstacles: Callable[[Record], tuple[str, ...]] = _nothing
+    obstacles: Callable[[Record], tuple[str, ...]] = lambda _: ()
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Values of all options of the suite; an error where one is not allowed, or not known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from sklearn.datasets import load_digits as sklearn_digits
 from torch import Tensor
 
 from splitpoint.attacks import fgsm
@@ -34,11 +35,11 @@ class CubicResult:
 
 @dataclass(frozen=True)
 class DigitsResult:
-    """Probabilities on the test rows and how well scores find errors, attacked and foreign inputs."""
+    """Probabilities on the test rows and how well scores find errors, attacked inputs and those out of distribution."""
 
     label: Tensor
     out: ClassificationPrediction
-    foreign: ClassificationPrediction
+    ood: ClassificationPrediction
     calibration_table: list[tuple[str, ...]]
     detection_table: list[tuple[str, ...]]
 
@@ -46,21 +47,21 @@ class DigitsResult:
 def run_cubic(seed: int, progress: bool) -> CubicResult:
     """Cubic regression with log-normal noise: trained on [-4, 4], asked about [-6, 6]."""
     generator = torch.Generator().manual_seed(seed)
-    train, held_out, test = (cubic(rows, generator=generator) for rows in (2000, 500, 4000))
+    train, calibration_rows, test = (cubic(rows, generator=generator) for rows in (2000, 500, 4000))
     wide = cubic(4000, limit=REACH, generator=generator)
     net = train_cubic(train.x, train.y, seed, progress)
     grid = torch.linspace(-REACH, REACH, 481)[:, None]
     on_grid, table = {}, []
     for name in ("split", "consistent", "conformal"):
         method = SplitPointRegressor(confidence_level=LEVEL, interval=name)
-        calibration = (held_out.x, held_out.y) if name == "conformal" else None
+        calibration = (calibration_rows.x, calibration_rows.y) if name == "conformal" else None
         uq = method.fit(net, (train.x, train.y), calibration=calibration, seed=seed, progress=progress)
         on_grid[name] = uq(grid)
         out, far = uq(test.x), uq(wide.x)
-        outside = wide.x.abs().flatten() > SUPPORT
+        beyond = wide.x.abs().flatten() > SUPPORT
         score = far.epistemic.flatten()
         shares = [metric(out, test.y) for metric in (picp, picp_up, picp_down)]
-        detected = auroc(score[~outside], score[outside])
+        detected = auroc(score[~beyond], score[beyond])
         table.append(
             (
                 name,
@@ -77,7 +78,7 @@ CUBIC_HEADER = ("interval", "coverage", "above", "below", "width", "Winkler", "A
 
 
 def run_digits(seed: int, progress: bool) -> DigitsResult:
-    """A small CNN on scikit-learn's digits, with a held-out calibration set."""
+    """A small CNN on scikit-learn's digits, with calibration rows of its own."""
     x, y = load_digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     train, held_out, test = order[:900], order[900:1300], order[1300:]
@@ -88,7 +89,7 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
     uq.set_threshold((x[held_out], y[held_out]))
     out = uq(x[test])
     attacked = uq(fgsm(net, x[test], y[test], EPSILON))
-    foreign = uq(shuffled_pixels(x[test], seed))
+    ood = uq(shuffled_pixels(x[test], seed))
     wrong = out.base_probs.argmax(1) != y[test]
     calibration: list[tuple[str, ...]] = [
         (name, f"{100 * accuracy(p, y[test]):.1f}%", f"{ece(p, y[test]):.4f}", f"{nll(p, y[test]):.4f}")
@@ -96,10 +97,10 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
     ]
     detection: list[tuple[str, ...]] = []
     for name in ("epistemic", "total", "entropy of the base softmax"):
-        clean, hit, far = (_score(part, name) for part in (out, attacked, foreign))
+        clean, hit, far = (_score(part, name) for part in (out, attacked, ood))
         found = (auroc(clean[~wrong], clean[wrong]), auroc(clean, hit), auroc(clean, far))
         detection.append((name, *(f"{value:.3f}" for value in found)))
-    return DigitsResult(y[test], out, foreign, calibration, detection)
+    return DigitsResult(y[test], out, ood, calibration, detection)
 
 
 CALIBRATION_HEADER = ("probabilities", "accuracy", "ECE", "NLL")
@@ -112,8 +113,6 @@ def _score(out: ClassificationPrediction, name: str) -> Tensor:
 
 def load_digits() -> tuple[Tensor, Tensor]:
     """Images (1797, 1, 8, 8) in [0, 1] and labels."""
-    from sklearn.datasets import load_digits as sklearn_digits
-
     images, labels = sklearn_digits(return_X_y=True)
     return torch.tensor(images / 16, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.tensor(labels)
 

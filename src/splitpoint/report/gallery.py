@@ -12,7 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from splitpoint.bench.artefacts import Artefact, Curve, Drawing, Histogram, Reliability, Thumbnail
+from splitpoint.bench.artefacts import (
+    Artefact,
+    Attack,
+    Curve,
+    Drawing,
+    Histogram,
+    Reliability,
+    Thumbnail,
+    Thumbnails,
+)
 from splitpoint.report import facts, svg
 from splitpoint.report.facts import Problem
 from splitpoint.report.markup import figure, panels, prose
@@ -92,9 +101,9 @@ ATTACK = (
 )
 
 
-def attack(drawing: Drawing) -> str:
+def attack(title: str, shown: Attack) -> str:
     """Accuracy (full, left axis) and mean epistemic score (hollow and dashed, right axis) against the strength."""
-    shown, title, frame = drawing.attack, facts.title(drawing.cell.method), ATTACK_FRAME
+    frame = ATTACK_FRAME
     x = frame.across(*svg.around(shown.strength, 0.04))
     accuracy, score = frame.upwards(-0.04, 1.04), frame.upwards(*svg.around(shown.epistemic))
     parts = svg.axes(title, x, accuracy, {tick: svg.short(tick) for tick in svg.ticks(x.low, x.high, 4)}, most=3)
@@ -127,13 +136,13 @@ RELIABILITY = (
 )
 
 
-def reliability(drawing: Drawing) -> str:
+def reliability(title: str, before: Reliability, after: Reliability) -> str:
     """Accuracy against confidence: the base network hollow and dashed, the method full; areas follow the shares."""
-    frame, title = RELIABILITY_FRAME, facts.title(drawing.cell.method)
-    before, after = drawing.reliability_before, drawing.reliability
+    frame = RELIABILITY_FRAME
     x, y = frame.across(0, 1), frame.upwards(0, 1)
     ticks = {tick: svg.short(tick) for tick in svg.ticks(0, 1, 5)}
-    changed = f"ECE {before.ece:.4f} → {after.ece:.4f}" if drawing.recalibrated else f"unchanged, ECE {after.ece:.4f}"
+    same = before.bins == after.bins
+    changed = f"unchanged, ECE {after.ece:.4f}" if same else f"ECE {before.ece:.4f} → {after.ece:.4f}"
     parts = [*svg.axes(title, x, y, ticks, most=5), svg.line(x(0), y(0), x(1), y(1), "axis")]
     parts += [svg.text(4, 29, changed, "small")]
     parts += [svg.text((frame.left + frame.right) / 2, frame.height - 10, "confidence", "small", "middle")]
@@ -163,9 +172,9 @@ HISTOGRAM = (
 )
 
 
-def histogram(drawing: Drawing) -> str:
+def histogram(title: str, whole: Histogram) -> str:
     """Shares of test images (filled) and of others (dashed outline) over the score; the line is the threshold."""
-    frame, shown, title = HISTOGRAM_FRAME, folded(drawing.histogram), facts.title(drawing.cell.method)
+    frame, shown = HISTOGRAM_FRAME, folded(whole)
     x = frame.across(shown.edges[0], shown.edges[-1])
     highest = max((share for share in (*shown.test, *shown.ood) if math.isfinite(share)), default=0.0)
     y = frame.upwards(0, highest * 1.08 or 1.0)
@@ -256,20 +265,20 @@ SIDE = 56
 NO_IMAGES = "None are stored for these records. Runs store them for one method only, in its first trial."
 
 
-def thumbnails(drawing: Drawing) -> str:
+def thumbnails(title: str, groups: Sequence[Thumbnails]) -> str:
     """A row of images for each group, the predicted class below each, marked where it is wrong; empty without any."""
     rows = "".join(
         f"<h5>{html.escape(group.title.capitalize())}</h5><ul>"
         + "".join(_thumbnail(one, ood=group.ood) for one in group.images)
         + "</ul>"
-        for group in drawing.thumbnails
+        for group in groups
         if group.images
     )
     if not rows:
         return ""
     caption = (
-        f"By the epistemic score of {facts.title(drawing.cell.method)}, the extreme ones first. Below each image the "
-        "class that is predicted; ✕ where it is wrong, with the right one."
+        f"By the epistemic score of {title}, the extreme ones first. Below each image the class that is predicted; ✕ "
+        "where it is wrong, with the right one."
     )
     return f'<figure class="thumbnails">{rows}<figcaption>{html.escape(caption)}</figcaption></figure>'
 
@@ -301,14 +310,21 @@ def drawings(name: str, shown: Sequence[Drawing]) -> str:
 
 def _figures(shown: Sequence[Drawing]) -> str:
     """All figures of one problem."""
-    calibrating = [drawing for drawing in shown if drawing.calibrated or drawing.recalibrated]
-    parts = ["<h4>Under attack</h4>", figure("".join(map(attack, shown)), ATTACK, tiled=True)]
-    if calibrating:
-        parts += ["<h4>Reliability</h4>", figure("".join(map(reliability, calibrating)), RELIABILITY, tiled=True)]
-    parts += ["<h4>Scores in and out of distribution</h4>"]
-    parts += [figure("".join(map(histogram, shown)), HISTOGRAM, tiled=True)]
-    images = "".join(map(thumbnails, shown)) or prose(NO_IMAGES)
-    return "".join([*parts, "<h4>Most and least doubted images</h4>", images])
+    titled = [(facts.title(one.cell.method), one) for one in shown]
+    attacks = [attack(title, one.attack) for title, one in titled]
+    diagrams = [
+        reliability(title, one.reliability_before, one.reliability)
+        for title, one in titled
+        if one.calibrated or one.recalibrated
+    ]
+    histograms = [histogram(title, one.histogram) for title, one in titled]
+    images = [thumbnails(title, one.thumbnails) for title, one in titled]
+    parts = ["<h4>Under attack</h4>", figure("".join(attacks), ATTACK, tiled=True)]
+    if diagrams:
+        parts += ["<h4>Reliability</h4>", figure("".join(diagrams), RELIABILITY, tiled=True)]
+    parts += ["<h4>Scores in and out of distribution</h4>", figure("".join(histograms), HISTOGRAM, tiled=True)]
+    parts += ["<h4>Most and least doubted images</h4>", "".join(images) or prose(NO_IMAGES)]
+    return "".join(parts)
 
 
 Draw = Callable[[str, Sequence[Any]], str]

@@ -31,9 +31,9 @@ def page(records: Sequence[Record], sections: Sequence[Section], artefacts: Sequ
         (homeless.setdefault(place, []) if slug is None else at_home.setdefault(slug, [])).append(artefact)
     body = [_section(section, at_home.get(section.slug, [])) for section in sections]
     body += [_figures_only(place, homeless[place], index) for index, place in enumerate(homeless)]
-    return string.Template(_asset("page.html")).substitute(
-        style=_asset("page.css"),
-        script=_asset("page.js"),
+    return string.Template(asset("page.html")).substitute(
+        style=asset("page.css"),
+        script=asset("page.js"),
         source=html.escape(SOURCE),
         facts=head,
         summary=_summary(sections),
@@ -52,7 +52,8 @@ def suggested(sections: Sequence[Section]) -> str:
     return " ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file that pages are made of, such as the style sheet ``page.css``."""
     return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 

@@ -77,10 +77,10 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 def short(value: float) -> str:
     """A number for an axis.
 
-    >>> short(0.05), short(12000.0), short(-0.0)
-    ('0.05', '12000', '0')
+    >>> short(0.05), short(12000.0), short(-0.0), short(2e7)
+    ('0.05', '12000', '0', '2e7')
     """
-    return f"{value + 0.0:.5g}"
+    return f"{value + 0.0:.5g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def room(values: Iterable[float]) -> float:

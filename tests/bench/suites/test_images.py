@@ -266,9 +266,9 @@ def test_threads_are_those_of_the_processes(folder, tmp_path, monkeypatch, suite
 def test_help_names_every_data_set_and_network(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "images", "--help"])
-    told = capsys.readouterr().out.replace("\n", " ")
+    shown = capsys.readouterr().out.replace("\n", " ")
     sets = [name for name, entry in IMAGE_SETS.items() if entry.ood]
-    assert [name for name in (*sets, *NETWORKS) if name not in told.replace("- ", "-")] == []
+    assert [name for name in (*sets, *NETWORKS) if name not in shown.replace("- ", "-")] == []
 
 
 # Evidential networks

@@ -117,7 +117,7 @@ true_half_widths = cache(side_quantiles)
 
 def cost(work: Work) -> float:
     """Networks or fits of all trials."""
-    return len(work.trials) * uci.effort(work)
+    return len(work.trials) * METHODS.effort(work)
 
 
 METHODS = Methods(Regression(), lambda _: network, settings, changes, uci.WITHOUT)
@@ -137,5 +137,4 @@ CUBIC = Suite(
     trial=trial,
     fit=METHODS,
     judge=judge,
-    draws=Curve,
 )

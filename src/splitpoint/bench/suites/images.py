@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.splitpoint import SplitPoint
 from splitpoint.baselines.trained import NetworkPredictor
-from splitpoint.bench.artefacts import Drawing
 from splitpoint.bench.drawings import drawing
 from splitpoint.bench.image_experiments import (
     attack_unit,
@@ -44,7 +43,7 @@ POST_HOC = "post_hoc"
 """Group of the methods that stand on one base network; others train networks of their own."""
 
 LEFT_OUT = ("mc_dropout", "conformal")
-"""Methods for classifiers that are not run: the networks have no dropout, and prediction sets have no metric here."""
+"""Methods for classifiers that are not run: the paper has no dropout on images, and no metric of prediction sets."""
 
 CALIBRATED: dict[str, dict[str, Any]] = {
     "oc": {"temperature": "nll"},
@@ -57,6 +56,9 @@ the paper scales the probabilities of its rivals."""
 
 UNTAUGHT = ("softmax", "energy", "temperature_scaling")
 """Methods that learn nothing from the training images, whose rows are not recorded for them."""
+
+PLAIN = ("deep_ensemble",)
+"""Methods with networks of their own that are trained as the base network is, which is one of them."""
 
 DRAWN_TRIAL, SHOWN_METHOD = 0, "splitpoint_conformal"
 """Trial that pages draw, and the method whose most and least certain images they show."""
@@ -174,11 +176,10 @@ class LogProbabilities(nn.Module):
 def _trained(work: Work, data: ImageTrial) -> Iterator[Fit]:
     (name,) = work.methods
     method = method_of(name, work)
-    plan, loss = schedule(work), cross_entropy
-    if name == "evidential_classification":
-        plan, loss = evidential_schedule(work), method._loss
+    steps = evidential_schedule(work) if name == "evidential_classification" else schedule(work)
+    loss = cross_entropy if name in PLAIN else method._loss
     seeds = member_seeds(work.seeds[0], method._members)
-    trainings = [training(work, data, seed, plan, loss) for seed in seeds]
+    trainings = [training(work, data, seed, steps, loss) for seed in seeds]
     networks = [once.network(progress=False) for once in trainings]
     seconds = sum(once.seconds() for once in trainings)
     began = time.process_time()
@@ -186,7 +187,7 @@ def _trained(work: Work, data: ImageTrial) -> Iterator[Fit]:
     predictor = method.assemble(networks, some, calibration=calibration, progress=False)
     seconds += time.process_time() - began
     inputs = image_inputs(data, LogProbabilities(predictor), attack_unit(networks[0]))
-    yield Fit(name, [predictor], settings(work) | asdict(plan), seconds, inputs)
+    yield Fit(name, [predictor], settings(work) | asdict(steps), seconds, inputs)
 
 
 def evidential_schedule(work: Work) -> Schedule:
@@ -218,6 +219,5 @@ IMAGES = Suite(
     fit=fit,
     judge=judge,
     one_by_one=lambda _: True,
-    draws=Drawing,
     obstacles=obstacles,
 )

@@ -156,14 +156,14 @@ def _stagewise(work: Work, variants: Sequence[Variant], data: ImageTrial) -> Ite
 
 
 def _joint(work: Work, variants: Sequence[Variant], data: ImageTrial) -> Iterator[Fit]:
-    plan, (seed,) = schedule(work), work.seeds
+    steps, (seed,) = schedule(work), work.seeds
     for variant in variants:
         began = time.process_time()
         network = build(network_factory(work, data), seed).to(work.options["device"])
         predictor = variant.heads(work).fit_jointly(
             network,
-            batches(data.train, plan.batch_size, seed),
-            base_epochs=plan.epochs,
+            batches(data.train, steps.batch_size, seed),
+            base_epochs=steps.epochs,
             base_learning_rate=JOINT_LEARNING_RATE,
             seed=seed,
             progress=False,

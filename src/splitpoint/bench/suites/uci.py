@@ -96,12 +96,7 @@ def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
 
 def cost(work: Work) -> float:
     """Rows of all trials, times networks or fits."""
-    return TABLES[work.dataset].rows * len(work.trials) * effort(work)
-
-
-def effort(work: Work) -> int:
-    """Rough work of a group of methods, in networks of one trial."""
-    return 5 if work.group == "deep_ensemble" else min(3, len(work.methods))
+    return TABLES[work.dataset].rows * len(work.trials) * METHODS.effort(work)
 
 
 def obstacles(record: Record) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Blueprints: shapes of outputs and targets, and the units that networks learn in."""
+"""Architectures: shapes of outputs and targets, and the units that networks learn in."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,13 @@ from torch import nn
 
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError, ShapeError
-from splitpoint.networks.architecture import Blueprint, Units
+from splitpoint.networks.architecture import Architecture
+from splitpoint.networks.trainer import Units
+from splitpoint.tasks import Classification, Regression
 
 
-def blueprint(network, *shape, squeezable=2):
-    return Blueprint.of(network, Batch((torch.randn(shape),), {}, None), None, squeezable)
+def architecture(network, *shape, squeezable=2):
+    return Architecture.of(network, Batch((torch.randn(shape),), {}, None), None, squeezable)
 
 
 class Squeezed(nn.Module):
@@ -24,17 +26,17 @@ class Squeezed(nn.Module):
 
 
 def test_places_and_shape_of_a_plain_network():
-    found = blueprint(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), 5, 3)
+    found = architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), 5, 3)
     assert (found.last, found.layers, found.outputs, found.tail, found.direct) == ("2", ("0", "2"), 2, (2,), True)
 
 
 def test_what_follows_the_last_layer_is_seen():
-    assert blueprint(Squeezed(), 5, 3).direct
-    assert not blueprint(nn.Sequential(nn.Linear(3, 2), nn.Softplus()), 5, 3).direct
+    assert architecture(Squeezed(), 5, 3).direct
+    assert not architecture(nn.Sequential(nn.Linear(3, 2), nn.Softplus()), 5, 3).direct
 
 
 def test_outputs_of_widened_networks_keep_channels_of_one_part_together():
-    found = blueprint(nn.Sequential(nn.Linear(3, 2)), 5, 3)
+    found = architecture(nn.Sequential(nn.Linear(3, 2)), 5, 3)
     raw = torch.arange(12.0).reshape(2, 6)
     assert found.canonical(raw, 3).unflatten(1, (-1, 2))[0].tolist() == [[0, 1], [2, 3], [4, 5]]
     with pytest.raises(ShapeError, match="every channel"):
@@ -51,23 +53,23 @@ CASES = {
 
 @pytest.mark.parametrize(("network", "inputs", "raw", "plain"), CASES.values(), ids=CASES.keys())
 def test_the_plain_shape_comes_back(network, inputs, raw, plain):
-    found = blueprint(network, *inputs)
+    found = architecture(network, *inputs)
     assert found.like(torch.zeros(raw), 5, 3).shape == plain
     target = torch.arange(float(np.prod(plain))).reshape(plain)
-    canonical = found.numbers(target)
+    canonical = found.targets(Regression(), target)
     assert canonical.shape[:2] == (5, found.outputs)
     assert torch.equal(found.layout.restore(canonical, found.like(torch.zeros(raw), 5, 3)), target)
 
 
 def test_targets_that_make_no_sense_are_refused():
-    found = blueprint(nn.Sequential(nn.Linear(3, 2)), 5, 3)
+    found = architecture(nn.Sequential(nn.Linear(3, 2)), 5, 3)
     with pytest.raises(DataError, match="finite targets"):
-        found.numbers(torch.tensor([[1.0, torch.inf]]))
+        found.targets(Regression(), torch.tensor([[1.0, torch.inf]]))
     with pytest.raises(ShapeError, match="shape of the model's output"):
-        found.numbers(torch.zeros(5, 3))
-    assert found.labels(torch.tensor([0, 1, 7]), 2, ignore_index=7).tolist() == [0, 1, -100]
+        found.targets(Regression(), torch.zeros(5, 3))
+    assert found.targets(Classification(ignore_index=7), torch.tensor([0, 1, 7])).tolist() == [0, 1, -100]
     with pytest.raises(DataError, match="labels from 0 to 1"):
-        found.labels(torch.tensor([0, 2]), 2, ignore_index=-100)
+        found.targets(Classification(), torch.tensor([0, 2]))
 
 
 def test_units_are_numpys_moments_in_any_batches():
