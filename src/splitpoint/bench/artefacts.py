@@ -265,13 +265,13 @@ def _decoded(kind: Any, value: Any) -> Any:
     """
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise TypeError(f"Expected a list, but got {value!r}.")
+            raise DataError(f"Expected a list, but got {value!r}.")
         return tuple(_decoded(get_args(kind)[0], part) for part in value)
     if kind is float:
         return math.nan if value is None else float(value)
     if kind in (str, int, bool):
         if not isinstance(value, kind):
-            raise TypeError(f"Expected {kind.__name__}, but got {value!r}.")
+            raise DataError(f"Expected {kind.__name__}, but got {value!r}.")
         return value
     return kind(**{name: _decoded(part, value[name]) for name, part in _parts(kind).items() if name in value})
 
