@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from splitpoint.cache import Table
-from splitpoint.heads import CACHE_POSITIONS, Heads, StackedMlp, inverse_softplus
-from splitpoint.leverage import fit_leverage, projection
+from splitpoint.heads import CACHE_POSITIONS, Heads, StackedMlp, fit_leverage, inverse_softplus, projection
 
 E, C = 3, 4
 WIDTHS = {"no hidden layer": [C, 2], "one": [C, 5, 2], "three": [C, 6, 5, 4, 2]}

@@ -12,10 +12,10 @@ from scipy.special import log_softmax
 from torch.nn import functional as F
 
 from properties import examples
+from splitpoint.calibration import probable_factor
 from splitpoint.classification import correction as module
 from splitpoint.classification.correction import Correction, fit_correction
 from splitpoint.metrics import nll
-from splitpoint.temperature import probable_factor
 
 
 def drawn(seed, *shape):

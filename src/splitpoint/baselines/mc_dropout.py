@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from splitpoint.baselines.mixture import Mixture
+from splitpoint.baselines.deep_ensemble import Mixture
 from splitpoint.baselines.trained import NetworkPredictor, Runs
 from splitpoint.batches import output_tensor
 from splitpoint.errors import SettingsError

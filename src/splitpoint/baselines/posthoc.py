@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.baselines.settings import Rival
+from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.layout import Layout
 from splitpoint.method import PostHoc
@@ -17,7 +18,6 @@ from splitpoint.prediction import Prediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, ClassAnswer
-from splitpoint.temperature import fit_temperature, tempered
 
 AtOutput = Callable[[Callable[[Tensor], Tensor]], Tensor]
 """Evaluates a function of feature rows (R, C) -> (R, M) at every position of the output: (N, M) or (N, M, P)."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from splitpoint.baselines.posthoc import Fitted
 from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
+from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.errors import SettingsError
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Trainer
 from splitpoint.networks.stack import Stack
@@ -23,7 +24,6 @@ from splitpoint.prediction import Prediction
 from splitpoint.predictor import Predictor
 from splitpoint.recording import Recording, bar
 from splitpoint.tasks import Answer, ClassAnswer, Classification
-from splitpoint.temperature import fit_temperature, tempered
 
 
 class NetworkPredictor(Predictor[Prediction]):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from splitpoint.calibration import PRIOR_ROWS, minimise, probable_factor
 from splitpoint.tasks import Rows
-from splitpoint.temperature import PRIOR_ROWS, minimise, probable_factor
 
 FOLDS = 5
 LARGEST = 65_536

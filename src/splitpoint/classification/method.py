@@ -11,20 +11,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.cache import Table, feature_moments
+from splitpoint.calibration import probable_factor
 from splitpoint.classification.correction import Correction
 from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
 from splitpoint.classification.support import Support
 from splitpoint.consistency import Mars, corrected_probs, zero_included_residuals
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
-from splitpoint.head_method import HeadMethod
+from splitpoint.head_method import Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads
-from splitpoint.joint import Companion, follow_features
 from splitpoint.layout import Layout
 from splitpoint.method import generators_for
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
-from splitpoint.temperature import probable_factor
 from splitpoint.training import Losses, Member, held_back, train
 
 DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.cache import Table, feature_moments
-from splitpoint.leverage import projection
+from splitpoint.heads import projection
 
 RIDGE = 0.1
 LEAST_CONFIDENCE = -2.0

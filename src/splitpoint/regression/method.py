@@ -12,11 +12,9 @@ from torch import Tensor
 from splitpoint.cache import Table, feature_moments
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
-from splitpoint.head_method import HeadMethod
-from splitpoint.heads import Heads, inverse_softplus
-from splitpoint.joint import MOMENTUM, Companion, follow_features
+from splitpoint.head_method import MOMENTUM, Companion, HeadMethod, follow_features
+from splitpoint.heads import Heads, fit_leverage, inverse_softplus
 from splitpoint.layout import Layout
-from splitpoint.leverage import fit_leverage
 from splitpoint.method import generators_for
 from splitpoint.recording import Recording
 from splitpoint.regression.objective import Objective, Outputs, summary

@@ -10,7 +10,7 @@ from torch import nn
 
 from splitpoint.baselines import Ddu, DeepEnsemble, OrthonormalCertificates, Softmax
 from splitpoint.baselines.answers import softmax_answer
-from splitpoint.temperature import fit_temperature, tempered
+from splitpoint.calibration import fit_temperature, tempered
 
 
 def labelled(temperature, count=40_000, classes=4, scale=3.0):

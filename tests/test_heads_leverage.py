@@ -12,8 +12,7 @@ from torch import nn
 import splitpoint as sp
 from properties import examples
 from splitpoint.cache import Table
-from splitpoint.heads import Heads
-from splitpoint.leverage import LARGEST, PROJECTED, WIDEST, fit_leverage, projection
+from splitpoint.heads import LARGEST, PROJECTED, WIDEST, Heads, fit_leverage, projection
 
 
 def drawn(seed, *shape):
