@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from splitpoint.baselines import Ddu, ddu
+from splitpoint.baselines import Ddu, NetworkTraining, ddu
 from splitpoint.baselines.ddu import fit_densities, negative_log_density
 from splitpoint.cache import Table
 from splitpoint.errors import SettingsError

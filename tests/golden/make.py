@@ -20,8 +20,8 @@ import pytest
 import torch
 
 import splitpoint as sp
-from golden.old_ids import made_up_table, named
 from image_files import image_folder
+from made_up import made_up_table
 from problems import (
     LEVELS,
     METHODS,
@@ -34,6 +34,7 @@ from problems import (
 from splitpoint.baselines import NetworkTraining
 from splitpoint.bench.record import Journal
 from splitpoint.cli import main
+from splitpoint.datasets.registry import SETS
 
 FOLDER = Path(__file__).parent
 SHOWN = 6
@@ -179,13 +180,19 @@ COMMANDS = (
 
 def recorded(command):
     """The metrics of every record that a command writes, by its place in the experiment."""
-    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
+        folder = Path(temporary)
         (folder / "data").mkdir()
         image_folder(folder / "data", patch)
-        made_up_table(patch)
+        patch.setitem(SETS, "yacht", made_up_table(folder / "data", "yacht"))
         assert main([*command.split(), "--jobs", "1", "--quiet", "--out", str(folder / "out")]) == 0
-        return dict(sorted(named(record) for record in Journal(folder / "out").read()))
+        return {place(record): record.metrics for record in Journal(folder / "out").read()}
+
+
+def place(record):
+    """Where a record belongs, in words."""
+    names = (record.dataset, record.network, record.noise, record.method, record.variant, str(record.trial))
+    return " ".join(filter(None, names))
 
 
 # Files

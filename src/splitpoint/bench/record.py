@@ -109,7 +109,7 @@ def parse(line: str) -> Record:
     if written is None:
         values = current(values)
     elif written != FORMAT:
-        raise ValueError(f"Expected a line of format {FORMAT}, but got {written}.")
+        raise DataError(f"Expected a line of format {FORMAT}, but got {written}.")
     values["stack"] = tuple(values["stack"])
     for name in ("metrics", "timing"):
         values[name] = {key: math.nan if value is None else value for key, value in values[name].items()}

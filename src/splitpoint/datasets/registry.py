@@ -280,16 +280,16 @@ class _OfKind(Mapping[str, _Kind]):
         self._kind = kind
 
     def __getitem__(self, name: str) -> _Kind:
-        found = SETS[name]
-        if not isinstance(found, self._kind):
-            raise KeyError(name)
-        return found
+        return self._sets()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, found in SETS.items() if isinstance(found, self._kind))
+        return iter(self._sets())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._sets())
+
+    def _sets(self) -> dict[str, _Kind]:
+        return {name: found for name, found in SETS.items() if isinstance(found, self._kind)}
 
 
 TABLES: Mapping[str, TableEntry] = _OfKind(TableEntry)
