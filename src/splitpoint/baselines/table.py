@@ -76,66 +76,43 @@ class Recipe:
         return f"{self.start} + held-out{some}"
 
 
-_SDS, _ZHAO = "self-consistency discrepancy (SDS)", "Zhao & Chen 2025"
-_SPREAD = "variance of the means; mutual information"
+SDS, ZHAO = "self-consistency discrepancy (SDS)", "Zhao & Chen 2025"
+CERTIFICATES, TAGASOVSKA = "size of the certificates", "Tagasovska & Lopez-Paz 2019"
+SPREAD, EVIDENCE = "variance of the means; mutual information", "beta / (nu (alpha - 1))"
 
+# fmt: off
 METHODS: dict[str, Recipe] = {
     "softmax": Recipe(Softmax, "Softmax", "model", "1", "1 - max p", "Hendrycks & Gimpel 2017"),
     "temperature_scaling": Recipe(
-        TemperatureScaling, "Temperature scaling", "model", "1", "1 - max p", "Guo et al. 2017", CLASSES
-    ),
+        TemperatureScaling, "Temperature scaling", "model", "1", "1 - max p", "Guo et al. 2017", CLASSES),
     "energy": Recipe(Energy, "Energy score", "model", "1", "-logsumexp of the logits", "Liu et al. 2020"),
-    "oc": Recipe(
-        OrthonormalCertificates, "OC", "model", "1", "size of the certificates", "Tagasovska & Lopez-Paz 2019"
-    ),
+    "oc": Recipe(OrthonormalCertificates, "OC", "model", "1", CERTIFICATES, TAGASOVSKA),
     "ddu": Recipe(Ddu, "DDU", "model", "1", "-log density of the features", "Mukhoti et al. 2023"),
-    "mc_dropout": Recipe(McDropout, "MC dropout", "factory", "T = 5", _SPREAD, "Gal & Ghahramani 2016"),
-    "deep_ensemble": Recipe(DeepEnsemble, "Deep ensemble", "factory", "M = 5", _SPREAD, "Lakshminarayanan et al. 2017"),
+    "mc_dropout": Recipe(McDropout, "MC dropout", "factory", "T = 5", SPREAD, "Gal & Ghahramani 2016"),
+    "deep_ensemble": Recipe(DeepEnsemble, "Deep ensemble", "factory", "M = 5", SPREAD, "Lakshminarayanan et al. 2017"),
     "evidential_regression": Recipe(
-        EvidentialRegression, "Evidential regression", "factory", "1", "beta / (nu (alpha - 1))", "Amini et al. 2020"
-    ),
+        EvidentialRegression, "Evidential regression", "factory", "1", EVIDENCE, "Amini et al. 2020"),
     "evidential_classification": Recipe(
-        EvidentialClassification, "Evidential classification", "factory", "1", "K / S", "Sensoy et al. 2018"
-    ),
+        EvidentialClassification, "Evidential classification", "factory", "1", "K / S", "Sensoy et al. 2018"),
     "evidential_quantile": Recipe(
-        EvidentialQuantile, "Evidential quantiles", "factory", "1", "beta / (nu (alpha - 1))", "Huttel et al. 2023"
-    ),
-    "sqr_oc": Recipe(
-        SqrOc, "SQR-OC", "factory", "2L + 1 = 3", "size of the certificates", "Tagasovska & Lopez-Paz 2019"
-    ),
+        EvidentialQuantile, "Evidential quantiles", "factory", "1", EVIDENCE, "Huttel et al. 2023"),
+    "sqr_oc": Recipe(SqrOc, "SQR-OC", "factory", "2L + 1 = 3", CERTIFICATES, TAGASOVSKA),
     "gaussian": Recipe(Gaussian, "Gaussian", "factory", "1", "none", "Nix & Weigend 1994"),
     "laplace": Recipe(
-        Laplace, "Laplace", "model", "1", "variance of the output, or mutual information", "Daxberger et al. 2021"
-    ),
-    "conformal": Recipe(
-        Conformal, "Conformal", "model", "1", "none", "Vovk et al. 2005; Romano et al. 2020", held_out=TASKS
-    ),
-    "splitpoint_paper": Recipe(SplitPoint, "Split-point (paper)", "model", "1", _SDS, _ZHAO, preset={"paper": True}),
+        Laplace, "Laplace", "model", "1", "variance of the output, or mutual information", "Daxberger et al. 2021"),
+    "conformal": Recipe(Conformal, "Conformal", "model", "1", "none", "Vovk et al. 2005; Romano et al. 2020", TASKS),
+    "splitpoint_paper": Recipe(
+        SplitPoint, "Split-point (paper)", "model", "1", SDS, ZHAO, preset={"paper": True}),
     "splitpoint_paper_calibrated": Recipe(
-        SplitPoint,
-        "Split-point calibrated (paper)",
-        "model",
-        "1",
-        _SDS,
-        _ZHAO,
-        held_out=CLASSES,
-        preset={"paper": True, "held_out": True},
-    ),
-    "splitpoint": Recipe(SplitPoint, "Split-point (ours)", "model", "1", _SDS, _ZHAO),
+        SplitPoint, "Split-point calibrated (paper)", "model", "1", SDS, ZHAO, CLASSES,
+        preset={"paper": True, "held_out": True}),
+    "splitpoint": Recipe(SplitPoint, "Split-point (ours)", "model", "1", SDS, ZHAO),
     "splitpoint_conformal": Recipe(
-        SplitPoint,
-        "Split-point calibrated (ours)",
-        "model",
-        "1",
-        _SDS,
-        _ZHAO,
-        held_out=TASKS,
-        preset={"held_out": True},
-    ),
+        SplitPoint, "Split-point calibrated (ours)", "model", "1", SDS, ZHAO, TASKS, preset={"held_out": True}),
     "splitpoint_layers": Recipe(
-        SplitPoint, "Split-point layers (ours)", "model", "1", _SDS, _ZHAO, preset={"layers": True}
-    ),
+        SplitPoint, "Split-point layers (ours)", "model", "1", SDS, ZHAO, preset={"layers": True}),
 }
+# fmt: on
 """All methods by their id, in the order of tables and figures: rivals, the paper's recipe, ours."""
 
 

@@ -47,7 +47,7 @@ def cells(request: Request) -> list[Work]:
     return [
         request.work(noise=noise, dataset="cubic", group=group, methods=methods)
         for noise in request["noise"]
-        for group, methods in METHODS.groups(request["methods"]).items()
+        for group, methods in RIVALS.groups(request["methods"]).items()
     ]
 
 
@@ -117,10 +117,10 @@ true_half_widths = cache(side_quantiles)
 
 def cost(work: Work) -> float:
     """Networks or fits of all trials."""
-    return len(work.trials) * METHODS.effort(work)
+    return len(work.trials) * RIVALS.effort(work)
 
 
-METHODS = Methods(Regression(), lambda _: network, settings, changes, uci.WITHOUT)
+RIVALS = Methods(Regression(), lambda _: network, settings, changes, uci.WITHOUT)
 
 CUBIC = Suite(
     name="cubic",
@@ -129,12 +129,12 @@ CUBIC = Suite(
     trials=3,
     options=(
         Option("noise", "law of the noise", lambda: list(NOISE_LAWS)),
-        Option("methods", "ids of methods", METHODS.names),
+        Option("methods", "ids of methods", RIVALS.names),
     ),
     cells=cells,
     settings=settings,
     cost=cost,
     trial=trial,
-    fit=METHODS,
+    fit=RIVALS,
     judge=judge,
 )

@@ -42,7 +42,7 @@ def cells(request: Request) -> list[Work]:
         request.work(protocol=protocol.name, noise=noise, dataset=dataset, group=group, methods=methods)
         for noise in request["noise"]
         for dataset in request["datasets"]
-        for group, methods in METHODS.groups(request["methods"]).items()
+        for group, methods in RIVALS.groups(request["methods"]).items()
     ]
 
 
@@ -96,7 +96,7 @@ def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
 
 def cost(work: Work) -> float:
     """Rows of all trials, times networks or fits."""
-    return TABLES[work.dataset].rows * len(work.trials) * METHODS.effort(work)
+    return TABLES[work.dataset].rows * len(work.trials) * RIVALS.effort(work)
 
 
 def obstacles(record: Record) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ WITHOUT = {
 }
 """Methods that experiments on tables leave out, and why."""
 
-METHODS = Methods(Regression(), network, settings, changes, WITHOUT)
+RIVALS = Methods(Regression(), network, settings, changes, WITHOUT)
 
 UCI = Suite(
     name="uci",
@@ -128,13 +128,13 @@ UCI = Suite(
         Option("protocol", "how the experiment is set up", lambda: list(PROTOCOLS), "paper", many=False),
         Option("noise", "law of the noise that is added to the targets", lambda: NOISES, ("clean",)),
         Option("datasets", "names of sets", lambda: list(TABLES)),
-        Option("methods", "ids of methods", METHODS.names),
+        Option("methods", "ids of methods", RIVALS.names),
     ),
     cells=cells,
     settings=settings,
     cost=cost,
     trial=trial,
-    fit=METHODS,
+    fit=RIVALS,
     judge=judge,
     stack=stack,
     obstacles=obstacles,
