@@ -99,6 +99,7 @@ def test_torn_and_other_lines_do_not_count(tmp_path, curve):
         values_of(curve("laplace")) | {"mean": [1.0]},
         values_of(curve("gaussian")) | {"x": 3},
         values_of(curve("conformal")) | {"method": 3},
+        values_of(curve("sqr_oc")) | {"format": 3},
         {name: value for name, value in whole.items() if name != "upper"} | {"method": "oc"},
     ]
     (found,) = written(tmp_path, Curve, *lines, whole)

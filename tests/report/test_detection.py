@@ -5,7 +5,7 @@ import math
 import pytest
 
 from image_results import image_records, image_trials
-from splitpoint.report.detection import OPENING, SHARED, captions, judged, paired
+from splitpoint.report.detection import OPENING, SHARED, captions, outcome_of, paired
 from splitpoint.report.sections import sections
 from splitpoint.report.tables import Entry
 from splitpoint.report.text import markdown
@@ -16,7 +16,7 @@ from splitpoint.report.text import markdown
     [(0.1, "level"), (0.101, "ahead"), (-0.1, "level"), (-0.101, "behind"), (math.nan, "not judged")],
 )
 def test_outcome_by_hand(mean, wanted):
-    assert judged(Entry(4, mean=mean, stderr=0.05)) == wanted
+    assert outcome_of(Entry(4, mean=mean, stderr=0.05)) == wanted
 
 
 def test_differences_are_those_of_the_same_trial_and_seed():
@@ -26,8 +26,8 @@ def test_differences_are_those_of_the_same_trial_and_seed():
     found = paired(ours, rival)
     assert (found.trials, found.mean, found.stderr) == (3, pytest.approx(0.03), pytest.approx(0.01))
     assert paired(ours, {(0, 1): 0.9}).trials == 0
-    assert judged(paired(ours, {(0, 1): 0.9})) == "not judged"
-    assert judged(paired({(0, 0): 0.9, (1, 0): None}, {(0, 0): 0.8, (1, 0): 0.8})) == "not judged"
+    assert outcome_of(paired(ours, {(0, 1): 0.9})) == "not judged"
+    assert outcome_of(paired({(0, 0): 0.9, (1, 0): None}, {(0, 0): 0.8, (1, 0): 0.8})) == "not judged"
 
 
 def test_several_seeds_of_a_trial_are_one_difference():
@@ -36,7 +36,7 @@ def test_several_seeds_of_a_trial_are_one_difference():
 
 
 def test_equal_scores_are_level():
-    assert judged(paired({(0, 0): 0.9, (1, 0): 0.8}, {(0, 0): 0.9, (1, 0): 0.8})) == "level"
+    assert outcome_of(paired({(0, 0): 0.9, (1, 0): 0.8}, {(0, 0): 0.9, (1, 0): 0.8})) == "level"
 
 
 def captions_of(records, metric="auroc_ood"):

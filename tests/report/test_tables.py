@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from splitpoint.metrics import METRICS
 from splitpoint.report.facts import Problem
 from splitpoint.report.published import Figure
-from splitpoint.report.tables import Column, Entry, Tally, decimals, judged, number, placed, summarised
+from splitpoint.report.tables import Column, Entry, Tally, decimals, number, placed, summarised, with_verdict
 
 NAN = math.nan
 RMSE, PICP, SPEARMAN, MPIW = (METRICS[name] for name in ("rmse", "picp", "spearman_total", "mpiw"))
@@ -122,49 +122,49 @@ def test_one_number_alone_is_no_winner():
     [(5.0, "reproduced"), (6.004, "reproduced"), (6.006, "worse"), (3.996, "reproduced"), (3.994, "better")],
 )
 def test_verdict_by_hand(mean, wanted):
-    found = judged(Entry(20, mean=mean, stderr=0.3), figure(5.0, 0.4), RMSE)
+    found = with_verdict(Entry(20, mean=mean, stderr=0.3), figure(5.0, 0.4), RMSE)
     assert found.verdict == wanted
     assert found.published.mean == 5.0
 
 
 def test_rounding_of_the_published_figure_is_forgiven():
     ours = Entry(20, mean=0.0049, stderr=0.0)
-    assert judged(ours, figure(0.00, 0.00), RMSE).verdict == "reproduced"
-    assert judged(Entry(20, mean=0.0051, stderr=0.0), figure(0.00, 0.00), RMSE).verdict == "worse"
+    assert with_verdict(ours, figure(0.00, 0.00), RMSE).verdict == "reproduced"
+    assert with_verdict(Entry(20, mean=0.0051, stderr=0.0), figure(0.00, 0.00), RMSE).verdict == "worse"
 
 
 def test_higher_is_better_turns_the_verdict():
-    assert judged(Entry(20, mean=0.9, stderr=0.01), figure(0.5, 0.01), SPEARMAN).verdict == "better"
-    assert judged(Entry(20, mean=0.1, stderr=0.01), figure(0.5, 0.01), SPEARMAN).verdict == "worse"
+    assert with_verdict(Entry(20, mean=0.9, stderr=0.01), figure(0.5, 0.01), SPEARMAN).verdict == "better"
+    assert with_verdict(Entry(20, mean=0.1, stderr=0.01), figure(0.5, 0.01), SPEARMAN).verdict == "worse"
 
 
 def test_without_a_published_error_our_spread_stands_in():
     # standard deviation 0.1 * sqrt(4) = 0.2: tolerance 2 sqrt(0.01 + 0.04) + 0.005 = 0.4522
-    assert judged(Entry(4, mean=1.45, stderr=0.1), figure(1.0), RMSE).verdict == "reproduced"
-    assert judged(Entry(4, mean=1.46, stderr=0.1), figure(1.0), RMSE).verdict == "worse"
+    assert with_verdict(Entry(4, mean=1.45, stderr=0.1), figure(1.0), RMSE).verdict == "reproduced"
+    assert with_verdict(Entry(4, mean=1.46, stderr=0.1), figure(1.0), RMSE).verdict == "worse"
 
 
 def test_no_verdict_without_a_figure_a_spread_or_a_direction():
     ours = Entry(20, mean=1.0, stderr=0.1)
-    assert judged(ours, None, RMSE) == ours
-    assert judged(Entry(1, mean=1.0), figure(1.0, 0.1), RMSE).verdict is None
-    assert judged(ours, figure(1.0, 0.1), MPIW).verdict is None
-    apart = judged(ours, figure(1.0, 0.1), RMSE, comparable=False)
+    assert with_verdict(ours, None, RMSE) == ours
+    assert with_verdict(Entry(1, mean=1.0), figure(1.0, 0.1), RMSE).verdict is None
+    assert with_verdict(ours, figure(1.0, 0.1), MPIW).verdict is None
+    apart = with_verdict(ours, figure(1.0, 0.1), RMSE, comparable=False)
     assert apart.verdict is None
     assert apart.published is not None
 
 
 def test_failed_trials_fail_to_reproduce():
-    assert judged(summarised([1.0, None]), figure(1.0, 0.1), RMSE).verdict == "failed"
-    assert judged(summarised([1.0, None]), figure(1.0, 0.1), RMSE, comparable=False).verdict is None
+    assert with_verdict(summarised([1.0, None]), figure(1.0, 0.1), RMSE).verdict == "failed"
+    assert with_verdict(summarised([1.0, None]), figure(1.0, 0.1), RMSE, comparable=False).verdict is None
 
 
 def test_tally_counts_failures_among_what_was_compared():
     entries = [
-        judged(Entry(20, mean=mean, stderr=0.1), figure(published, 0.1), RMSE)
+        with_verdict(Entry(20, mean=mean, stderr=0.1), figure(published, 0.1), RMSE)
         for mean, published in ((1.0, 1.0), (0.1, 0.0), (9.0, 1.0), (1.0, 9.0))
     ]
-    tally = Tally.of([*entries, judged(summarised([None]), figure(1.0), RMSE), Entry(20, mean=1.0, stderr=0.1)])
+    tally = Tally.of([*entries, with_verdict(summarised([None]), figure(1.0), RMSE), Entry(20, mean=1.0, stderr=0.1)])
     assert tally == Tally(reproduced=2, better=1, worse=1, failed=1, zeros=1)
     assert str(tally) == "2 of 5 reproduced (40%), 1 of them printed as zero; 1 better, 1 worse, 1 failed"
     assert (tally + tally).compared == 10

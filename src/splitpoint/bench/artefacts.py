@@ -15,12 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpoint.bench.record import Cell, current, finite
+from splitpoint.bench.record import FORMAT, Cell, current, finite
 from splitpoint.errors import DataError
 from splitpoint.files import write_text
-
-FORMAT = 2
-"""Of the lines that are written; those without a format are of the first one."""
 
 PNG_SIGNATURE, PNG_WIDTH = b"\x89PNG\r\n\x1a\n", slice(16, 20)
 """How a PNG file begins, and where it says how wide it is."""
@@ -55,12 +52,13 @@ class Artefact:
 
     @classmethod
     def _whole(cls: type[Kind], line: str) -> Iterator[Kind]:
-        """The artefact of a line; none where it is damaged."""
+        """The artefact of a line; none where it is damaged, or of a format that is not known."""
         try:
             values = json.loads(line)
             if "format" not in values:
                 values = current(cls.upgraded(values))
-            yield _decoded(cls, values | {"cell": values})
+            if values.get("format", FORMAT) == FORMAT:
+                yield _decoded(cls, values | {"cell": values})
         except (ValueError, TypeError, KeyError, AttributeError):
             return
 

@@ -93,8 +93,7 @@ PAGE = """<!doctype html>
 $style
 header, section { max-width: 64rem; }
 table { margin-bottom: 1rem; }
-.small-multiples { grid-template-columns: repeat(auto-fit, minmax(280px, 1fr)); }
-.small-multiples .plot { max-width: 26rem; }
+.small-multiples { grid-template-columns: repeat(auto-fill, minmax(280px, 1fr)); }
 </style>
 </head>
 <body>

@@ -92,7 +92,7 @@ def _compared(section: Section, method: str, metric: str) -> tuple[Compared, ...
         if all((row, problem, name) in section.entries for row, name in both):
             ours, rival = (_by_trial(section.groups[row, problem], name) for row, name in both)
             difference = paired(ours, rival)
-            outcome = judged(difference)
+            outcome = outcome_of(difference)
             found.append(Compared(problem, outcome, _alone(difference.mean) if outcome == "one trial" else ""))
     return tuple(found)
 
@@ -126,11 +126,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(whole) / len(whole) if len(whole) == len(values) else None
 
 
-def judged(difference: Entry) -> Outcome:
+def outcome_of(difference: Entry) -> Outcome:
     """What a difference says where higher is better.
 
-    >>> judged(Entry(4, mean=0.1, stderr=0.05)), judged(Entry(4, mean=0.1, stderr=0.04)), judged(Entry(1, mean=0.1))
-    ('level', 'ahead', 'one trial')
+    >>> [outcome_of(Entry(4, mean=0.1, stderr=error)) for error in (0.05, 0.04)], outcome_of(Entry(1, mean=0.1))
+    (['level', 'ahead'], 'one trial')
     """
     if not difference.whole:
         return "not judged"

@@ -40,13 +40,13 @@ def critical_difference(comparison: Comparison) -> str:
         y = first_label + 22 * (place if left else count - 1 - place)
         end = SIDE - 12 if left else WIDTH - SIDE + 12
         parts += [svg.curve([(scale(rank), axis), (scale(rank), y), (end, y)], "leader")]
-        label = f"{facts.title(name)}  {rank:.2f}" if left else f"{rank:.2f}  {facts.title(name)}"
-        parts += [svg.text(end + (-6 if left else 6), y + 4, label, "", "end" if left else "start")]
+        name_and_rank = f"{facts.title(name)}  {rank:.2f}" if left else f"{rank:.2f}  {facts.title(name)}"
+        parts += [svg.text(end + (-6 if left else 6), y + 4, name_and_rank, "", "end" if left else "start")]
     for index, (first, last) in enumerate(comparison.groups):
         y = below + 13 * index
         parts += [svg.line(scale(ranks[first]) - 3, y, scale(ranks[last]) + 3, y, "group")]
-    said = ", ".join(f"{facts.title(name)} {rank:.2f}" for name, rank in ranks.items())
-    return svg.drawing(WIDTH, height, f"Average ranks: {said}.", parts)
+    label = ", ".join(f"{facts.title(name)} {rank:.2f}" for name, rank in ranks.items())
+    return svg.drawing(WIDTH, height, f"Average ranks: {label}.", parts)
 
 
 class Mark(NamedTuple):
@@ -113,9 +113,9 @@ def coverage_against_width(shown: Sequence[Mark]) -> str:
             svg.text(right + 28, row, str(number), "inmark", "middle"),
         ]
         parts += [svg.text(right + 44, row, f"{facts.title(mark.method)}, {mark.coverage:.3f}")]
-    said = "; ".join(f"{facts.title(m.method)}: coverage {m.coverage:.3f}, width {m.width:.2f}" for m in shown)
+    label = "; ".join(f"{facts.title(m.method)}: coverage {m.coverage:.3f}, width {m.width:.2f}" for m in shown)
     height = max(bottom + 48, top + 24 * len(shown) + 12)
-    return svg.drawing(WIDTH, height, f"Coverage against relative width. {said}.", parts)
+    return svg.drawing(WIDTH, height, f"Coverage against relative width. {label}.", parts)
 
 
 def numeric(section: Section) -> bool:
@@ -155,8 +155,8 @@ def dependence(table: Table, index: int) -> str:
         parts += [svg.line(x(at[row]), y(entry.mean - error), x(at[row]), y(entry.mean + error), "error")]
     points = [(x(at[row]), y(entry.mean)) for row, entry in ours.items()]
     parts += [svg.curve(points, "ours"), *(svg.circle(*point, 3.5, "full") for point in points)]
-    said = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in whole.items())
-    return svg.drawing(240, 158, f"{column.title}, {column.metric.title}. {said}.", parts)
+    label = ", ".join(f"{row}: {entry.text(column.decimals)}" for row, entry in whole.items())
+    return svg.drawing(240, 158, f"{column.title}, {column.metric.title}. {label}.", parts)
 
 
 def _or_zero(value: float) -> float:

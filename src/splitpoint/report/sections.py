@@ -14,7 +14,7 @@ from splitpoint.metrics import Metric
 from splitpoint.report import facts
 from splitpoint.report.facts import Problem
 from splitpoint.report.published import find, normalised
-from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, judged, placed, summarised
+from splitpoint.report.tables import Column, Entry, Table, Tally, decimals, placed, summarised, with_verdict
 
 Groups = Mapping[tuple[str, Problem], Sequence[Record]]
 """Records by row (a method, or a value of the setting) and problem."""
@@ -208,7 +208,7 @@ def _draft(group: Sequence[Record], metric: Metric) -> Entry | None:
         trials.setdefault(record.trial, []).append(record)
     ours = summarised([_of_trial(own, metric) for own in trials.values()])
     figure = find(group[0].cell, metric.name)
-    return judged(ours, figure, metric, comparable=figure is None or not facts.obstacles(group[0]))
+    return with_verdict(ours, figure, metric, comparable=figure is None or not facts.obstacles(group[0]))
 
 
 def _of_trial(records: Sequence[Record], metric: Metric) -> float | None:

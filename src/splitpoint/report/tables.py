@@ -142,7 +142,7 @@ def summarised(values: Sequence[float | None]) -> Entry:
     return Entry(trials, mean=mean, stderr=math.sqrt(squares / (trials - 1) / trials) if trials > 1 else math.nan)
 
 
-def judged(ours: Entry, figure: Figure | None, metric: Metric, *, comparable: bool = True) -> Entry:
+def with_verdict(ours: Entry, figure: Figure | None, metric: Metric, *, comparable: bool = True) -> Entry:
     """The entry with the published figure and the verdict on it.
 
     "reproduced" means a difference of at most ``2 sqrt(se1^2 + se2^2)`` plus half a unit of the last printed digit, as
