@@ -180,7 +180,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Result:
     """How a predictor did on a trial.
 
     Attributes:
@@ -244,7 +244,7 @@ class Suite:
     cost: Callable[[Work], float]
     trial: Callable[[Work, int], Any]
     fit: Callable[[Sequence[Work], Sequence[Any]], Iterator[Fit]]
-    judge: Callable[[Work, Fit, int, Any], Judged]
+    judge: Callable[[Work, Fit, int, Any], Result]
     stack: Callable[[Work], Hashable | None] = lambda _: None
     one_by_one: Callable[[Work], bool] = lambda _: False
     variants: Mapping[str, Variant] = field(default_factory=dict)
