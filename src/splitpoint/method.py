@@ -306,10 +306,11 @@ def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def check_recordings(*given: Any) -> None:
-    """Refuse to fit on what is no recording; None stands for none."""
-    for wrong in (value for value in given if not isinstance(value, Recording | None)):
-        raise SettingsError(
-            f"Expected a Recording to fit on, but got {type(wrong).__name__}; make one with record(model, data) or "
-            "Recording.of(task, features, outputs, targets)."
-        )
+def check_recordings(recording: Any, calibration: Any) -> None:
+    """Refuse to fit on what is no recording; None stands for no calibration rows."""
+    for given in (recording, *([] if calibration is None else [calibration])):
+        if not isinstance(given, Recording):
+            raise SettingsError(
+                f"Expected a Recording to fit on, but got {type(given).__name__}; make one with record(model, data) or "
+                "Recording.of(task, features, outputs, targets)."
+            )
