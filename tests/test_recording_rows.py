@@ -51,7 +51,7 @@ def test_a_predictor_without_a_model_is_saved_and_loaded_without_one(tmp_path):
     uq.save(path)
     assert torch.equal(sp.load(path).predict_rows(features, outputs).lower, uq.predict_rows(features, outputs).lower)
     assert "layer: rows" in repr(uq)
-    with pytest.raises(StorageError, match="Expected no model, .* leave it out"):
+    with pytest.raises(StorageError, match=r"Expected no model, .* leave it out"):
         sp.load(path, network())
 
 
