@@ -182,6 +182,7 @@ class PostHoc(Method[P]):
         self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
     ) -> P:
         """See `Method`. A recording without a model gives a predictor with `predict_rows` only."""
+        check_recordings(recording, calibration)
         self._check_calibration(calibration is not None)
         if recording.task.name not in self.tasks:
             raise SettingsError(
@@ -303,3 +304,13 @@ class PostHoc(Method[P]):
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:
     """A generator for each seed, apart from the global state."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def check_recordings(recording: Any, calibration: Any) -> None:
+    """Refuse to fit on what is no recording; None stands for no calibration rows."""
+    for given in (recording, *([] if calibration is None else [calibration])):
+        if not isinstance(given, Recording):
+            raise SettingsError(
+                f"Expected a Recording to fit on, but got {type(given).__name__}; make one with record(model, data) or "
+                "Recording.of(task, features, outputs, targets)."
+            )
