@@ -215,7 +215,7 @@ class PostHoc(Method[P]):
         held_out = None
         if calibration is not None and method._reads_calibration:
             parts = [f"{i}/calibration" if many else "calibration" for i in numbers]
-            held_out = [method._record_more(rows[i], calibration[i], parts[i], progress) for i in numbers]
+            held_out = [method._record(models[i], calibration[i], parts[i], progress, rows[i]) for i in numbers]
         predictors = method._fit_recorded(rows, held_out, seeds, progress)
         for predictor, given in zip(predictors, models_or_factories, strict=True):
             predictor.owns_base = not isinstance(given, nn.Module)
@@ -287,17 +287,13 @@ class PostHoc(Method[P]):
     def _source(self) -> Source:
         return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)
 
-    def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
-        return self._recorded(model, data, self._source(), part, progress)
-
-    def _record_more(self, recording: Recording, data: Data, part: str, progress: bool) -> Recording:
-        """Rows of further data, read where those of the recording were."""
-        assert recording.tap is not None
-        source = replace(self._source(), layer=recording.tap.spec)
-        return self._recorded(recording.tap.model, data, source, part, progress)
-
-    def _recorded(self, model: nn.Module, data: Data, source: Source, part: str, progress: bool) -> Recording:
-        cache = None if self._cache is None else self._cache / part
+    def _record(
+        self, model: nn.Module, data: Data, part: str, progress: bool, like: Recording | None = None
+    ) -> Recording:
+        """Rows of a part of the data, read where those of `like` were, if it is given."""
+        source, cache = self._source(), None if self._cache is None else self._cache / part
+        if like is not None and like.tap is not None:
+            source = replace(source, layer=like.tap.spec)
         return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress)
 
 

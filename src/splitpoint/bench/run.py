@@ -7,14 +7,14 @@ done takes no other with it; it is recorded as failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record, versions, whole_stacks
-from splitpoint.bench.suite import Request, Suite, Work
+from splitpoint.bench.suite import Request, Stacked, Suite, Work
 from splitpoint.bench.suites import SUITES
 from splitpoint.bench.workers import run_all
 from splitpoint.errors import SettingsError, SplitPointError
@@ -114,24 +114,6 @@ def _count(number: int, thing: str) -> str:
 
 
 # What is left
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Work that is trained as one stack, in one process.
-
-    Attributes:
-        works: which differ in the law of noise alone.
-        cost: rough size in any unit.
-    """
-
-    works: tuple[Work, ...]
-    cost: float
-
-    @property
-    def label(self) -> str:
-        """The work in words."""
-        return ", ".join(work.label for work in self.works)
 
 
 def done_in(records: Iterable[Record], *, retry: bool = False) -> Done:

@@ -113,6 +113,24 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """Work that is trained as one stack, in one process.
+
+    Attributes:
+        works: which differ in the law of noise alone.
+        cost: rough size in any unit.
+    """
+
+    works: tuple[Work, ...]
+    cost: float
+
+    @property
+    def label(self) -> str:
+        """The work in words."""
+        return ", ".join(work.label for work in self.works)
+
+
+@dataclass(frozen=True)
 class Request:
     """What a user asks a suite for.
 
