@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import splitpoint as sp
-from splitpoint.datasets.folders import find
+from splitpoint.datasets.entry import find
 from splitpoint.heads import StackedMlp
 from splitpoint.metrics import picp, piece_minus, piece_plus, spearman, winkler
 

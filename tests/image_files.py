@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE
 
 
 def noise_images(count, shape, seed=0):

@@ -1,10 +1,42 @@
-"""A made-up table in the true form: a file in a data folder, and the entry that `SETS` needs for it."""
+"""Made-up tables in the true form: archives and workbooks, files in a data folder and the entries they need."""
+
+import io
+import zipfile
 
 import numpy as np
+import openpyxl
 import torch
 
 from splitpoint.datasets.arrays import array_checksum, rows_checksum
 from splitpoint.datasets.entry import TableEntry
+
+
+def checksums_of(arrays):
+    """The checksums that the entry of a table of these arrays has."""
+    each = {key: array_checksum(value) for key, value in arrays.items()}
+    return each | {"rows": rows_checksum(list(arrays.values()))}
+
+
+def zipped(**members):
+    """Bytes of a zip archive."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def workbook(*sheets):
+    """Bytes of an Excel workbook whose sheets have these rows."""
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for rows in sheets:
+        sheet = book.create_sheet()
+        for row in rows:
+            sheet.append(row)
+    stream = io.BytesIO()
+    book.save(stream)
+    return stream.getvalue()
 
 
 def made_up_table(folder, name, title=None):
@@ -13,7 +45,6 @@ def made_up_table(folder, name, title=None):
     x = torch.rand(400, 3, generator=generator).double()
     y = 100 + 30 * (x[:, :1] - x[:, 1:2] + 0.2 * torch.randn(400, 1, generator=generator))
     arrays = {"X": x.numpy(), "y": y[:, 0].numpy()}
-    checksums = {key: array_checksum(value) for key, value in arrays.items()}
     entry = TableEntry(
         name=name,
         title=title or name,
@@ -22,7 +53,7 @@ def made_up_table(folder, name, title=None):
         rows=400,
         features=3,
         targets=("target",),
-        checksums=checksums | {"rows": rows_checksum(list(arrays.values()))},
+        checksums=checksums_of(arrays),
         reader=lambda _: [],
     )
     path = folder / entry.path

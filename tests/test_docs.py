@@ -1,9 +1,9 @@
 """The documentation cannot rot: its code runs, its links resolve, and it names everything that is public."""
 
 import ast
-import dataclasses
 import re
 import warnings
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -89,7 +89,7 @@ def test_every_function_of_a_public_module_is_in_the_reference(module):
 @pytest.mark.parametrize("method", [splitpoint.SplitPointRegressor, splitpoint.SplitPointClassifier])
 def test_every_setting_is_in_the_reference(method):
     text = (ROOT / "docs" / "api.md").read_text()
-    assert [field.name for field in dataclasses.fields(method) if f"`{field.name}`" not in text] == []
+    assert [field.name for field in fields(method) if f"`{field.name}`" not in text] == []
 
 
 @pytest.mark.parametrize("kind", [splitpoint.RegressionPrediction, splitpoint.ClassificationPrediction])
@@ -113,14 +113,14 @@ def test_methods_and_their_settings_are_those_of_the_table():
     found = [row for row in rows("methods.md", "The methods") if len(row) > 2]
     assert [row[0].strip("`") for row in found] == list(METHODS)
     for name, *_, settings in found:
-        defaults = {field.name: field.default for field in dataclasses.fields(METHODS[name.strip("`")].method)}
+        defaults = {field.name: field.default for field in fields(METHODS[name.strip("`")].method)}
         for setting, default in re.findall(r"`(\w+)` \((.+?)\)", settings):
             assert defaults[setting] == ast.literal_eval(default), (name, setting)
 
 
 def test_shared_settings_of_methods_exist():
     kinds = [splitpoint.SplitPointRegressor, *(recipe.method for recipe in METHODS.values())]
-    known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    known = {field.name for kind in kinds for field in fields(kind)}
     named = {name for row in rows("methods.md", "The methods") if len(row) == 2 for name in NAME.findall(row[0])}
     assert known >= named >= {"training", "epochs", "confidence_level"}
 

@@ -157,7 +157,7 @@ def _data_list(_: argparse.Namespace) -> str:
 
 def _data_check(options: argparse.Namespace) -> str:
     from splitpoint.datasets import inventory
-    from splitpoint.datasets.folders import command_for
+    from splitpoint.datasets.entry import command_for
     from splitpoint.datasets.registry import entry
 
     checked = inventory.check(options.names)
@@ -175,7 +175,7 @@ def _data_check(options: argparse.Namespace) -> str:
 def _data_download(options: argparse.Namespace) -> str:
     from splitpoint.datasets import registry
     from splitpoint.datasets.download import default_folder, download
-    from splitpoint.datasets.folders import VARIABLE, folders
+    from splitpoint.datasets.entry import VARIABLE, folders
 
     registry.entries(options.names)  # a misspelt name is an error before anything is downloaded
     folder = options.to or default_folder()

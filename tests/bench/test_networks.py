@@ -14,7 +14,7 @@ from splitpoint.baselines import METHODS
 from splitpoint.bench.architectures import Normalise, cifar_resnet, wide_resnet
 from splitpoint.bench.networks import NETWORKS, factory, from_torchvision, published, schedule_of
 from splitpoint.bench.training import PAPER
-from splitpoint.datasets.folders import locate
+from splitpoint.datasets.entry import locate
 from splitpoint.errors import DataError, SettingsError
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)

@@ -10,7 +10,7 @@ import torch
 
 from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget
 from splitpoint.datasets import TABLES, Tabular
-from splitpoint.datasets.folders import find
+from splitpoint.datasets.entry import find
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.metrics import Evidence, measured
 from splitpoint.prediction import RegressionPrediction

@@ -23,7 +23,7 @@ from splitpoint import cli
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.bench.run import done_in
 from splitpoint.bench.workers import run_all
-from splitpoint.datasets.folders import find
+from splitpoint.datasets.entry import find
 from splitpoint.errors import DataError, SplitPointError
 
 SOURCE = Path(sp.__file__).parents[1]

@@ -60,7 +60,7 @@ def test_the_order_of_rows_does_not_matter_but_what_belongs_together_does():
 def test_what_is_written_is_read(tmp_path):
     arrays = {"X": np.arange(6.0).reshape(2, 3), "y": np.arange(2, dtype=np.uint8)}
     write_npz(tmp_path / "a.npz", arrays)
-    found = read_npz("a", tmp_path / "a.npz", ["y", "X"])
+    found = read_npz(TABLES["yacht"], tmp_path / "a.npz", ["y", "X"])
     assert all(np.array_equal(found[key], arrays[key]) and found[key].dtype == arrays[key].dtype for key in arrays)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
@@ -82,8 +82,8 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
 
 def test_a_plain_array_is_no_npz(tmp_path):
     np.save(tmp_path / "a.npy", np.ones(3))
-    with pytest.raises(DataError, match=r"to hold the arrays of a, but they cannot be read; get it again with"):
-        read_npz("a", tmp_path / "a.npy", ["X"])
+    with pytest.raises(DataError, match=r"to hold the arrays of yacht, but they cannot be read; get it again with"):
+        read_npz(TABLES["yacht"], tmp_path / "a.npy", ["X"])
 
 
 def test_idx_of_labels_alone(tmp_path):

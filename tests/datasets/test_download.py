@@ -11,15 +11,14 @@ from hashlib import md5
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
-import openpyxl
 import pytest
 
 from image_files import idx
+from made_up import checksums_of, workbook, zipped
 from splitpoint.datasets import SETS, load, tables
-from splitpoint.datasets.arrays import array_checksum, rows_checksum
+from splitpoint.datasets.arrays import array_checksum
 from splitpoint.datasets.download import DAMAGED, DOWNLOADS, download, members
-from splitpoint.datasets.entry import Source
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE, Source
 from splitpoint.errors import DataError, SettingsError
 
 ROWS = np.arange(21.0).reshape(3, 7)
@@ -61,20 +60,10 @@ def offer(monkeypatch, web, name, files, checksums=None):
     monkeypatch.setitem(SETS, name, replace(entry, sources=sources, **changed))
 
 
-def small_table(monkeypatch, name, x, *targets):
+def small_table(monkeypatch, name, x, y):
     """Make the set `name` one of these few rows."""
-    arrays = {"X": x, "y": targets[0]}
-    sums = {key: array_checksum(value) for key, value in arrays.items()}
-    sums["rows"] = rows_checksum(list(arrays.values()))
+    sums = checksums_of({"X": x, "y": y})
     monkeypatch.setitem(SETS, name, replace(SETS[name], rows=len(x), features=x.shape[1], checksums=sums))
-
-
-def zipped(**members):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return stream.getvalue()
 
 
 def yacht(monkeypatch, web, rows):
@@ -132,13 +121,8 @@ def test_other_values_are_refused_and_leave_nothing(monkeypatch, web, tmp_path):
 def test_the_sheet_in_the_customary_order_is_preferred(monkeypatch, web, tmp_path):
     rows = np.arange(10.0).reshape(2, 5)
     small_table(monkeypatch, "power", rows[:, :4], rows[:, 4])
-    book = openpyxl.Workbook()
-    for sheet, order in ((book.active, rows[::-1]), (book.create_sheet(), rows)):
-        for row in (["AT", "V", "AP", "RH", "PE"], *order.tolist()):
-            sheet.append(row)
-    stream = io.BytesIO()
-    book.save(stream)
-    offer(monkeypatch, web, "power", {"power.zip": zipped(**{"CCPP/Folds5x2_pp.xlsx": stream.getvalue()})})
+    book = workbook(*([["AT", "V", "AP", "RH", "PE"], *order.tolist()] for order in (rows[::-1], rows)))
+    offer(monkeypatch, web, "power", {"power.zip": zipped(**{"CCPP/Folds5x2_pp.xlsx": book})})
     get("power", tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert not load("power").reordered

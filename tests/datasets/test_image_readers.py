@@ -27,7 +27,7 @@ from image_files import (
 )
 from splitpoint.datasets import SETS, image_set
 from splitpoint.datasets import image_readers as readers
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE
 from splitpoint.errors import DataError, SettingsError
 
 CIFAR = (3, 32, 32)

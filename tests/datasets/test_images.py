@@ -6,7 +6,7 @@ import torch
 
 from image_files import cifar_batch, cifar_records, labels_of, mnist, noise_images, tiny_imagenet, wnids
 from splitpoint.datasets import images
-from splitpoint.datasets.folders import VARIABLE, locate
+from splitpoint.datasets.entry import VARIABLE, locate
 from splitpoint.errors import DataError, SettingsError
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from splitpoint.datasets import SETS, inventory
 from splitpoint.datasets.arrays import array_checksum
-from splitpoint.datasets.folders import VARIABLE, locate
+from splitpoint.datasets.entry import VARIABLE, locate
 from splitpoint.datasets.inventory import verify
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError
 
 
 @pytest.fixture
@@ -77,11 +77,6 @@ def test_without_the_variable_it_says_what_to_do(monkeypatch):
     text = str(inventory.survey())
     assert "SPLITPOINT_DATA is not set" in text
     assert "splitpoint data download NAME --to DIR, and then: export SPLITPOINT_DATA=DIR" in text
-
-
-def test_a_set_that_does_not_exist():
-    with pytest.raises(SettingsError, match="Expected a data set among"):
-        inventory.check(["iris"])
 
 
 def test_a_folder_of_too_many_files_is_not_measured(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import splitpoint as sp
-from splitpoint.datasets.folders import find
+from splitpoint.datasets.entry import find
 from splitpoint.errors import DataError
 from splitpoint.metrics import picp, spearman, winkler
 

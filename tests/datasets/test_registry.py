@@ -1,15 +1,13 @@
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from made_up import checksums_of
 from splitpoint.datasets import SETS, TABLES, images, inventory, load, registry
-from splitpoint.datasets.arrays import array_checksum, rows_checksum
 from splitpoint.datasets.download import default_folder, download
-from splitpoint.datasets.entry import Form
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE, Form
 from splitpoint.datasets.image_set import StoredImages
 from splitpoint.datasets.registry import IMAGE_SETS
 from splitpoint.errors import SettingsError
@@ -74,23 +72,6 @@ def test_titles_are_what_people_call_the_sets():
     )
 
 
-def test_every_form_of_a_set_has_its_own_checksums_and_size():
-    entry = SETS["notmnist"]
-    assert entry.form_at(Path("data/notMNIST_small")).checksums == {"[A-J]/*.png": "files:18726"}
-    assert entry.size_at(Path("data/notMNIST_small")) == entry.size_at(None) == "18,726 x 28 x 28"
-    assert list(entry.form_at(Path("data/notmnist.npz")).checksums) == ["x_test", "y_test"]
-    assert entry.size_at(Path("data/notmnist.npz")) == "10,000 x 28 x 28"
-    assert SETS["mnist"].size_at(Path("data/MNIST/raw")) == "70,000 x 28 x 28"
-
-
-def test_a_set_that_cannot_be_downloaded_has_another_cure(monkeypatch, tmp_path):
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert SETS["mnist"].cure == "get it again with: splitpoint data download mnist"
-    monkeypatch.delenv(VARIABLE)
-    assert SETS["mnist"].cure == "get it again with: splitpoint data download mnist --to DIR"
-    assert SETS["imagenet"].cure.startswith("accept its licence at image-net.org and put its images into")
-
-
 def test_entries_by_name_and_all_of_them():
     assert list(registry.entries([])) == list(SETS)
     assert list(registry.entries(["yacht", "boston"])) == ["yacht", "boston"]
@@ -110,8 +91,8 @@ def data(tmp_path, monkeypatch):
 
 def test_a_table_that_is_added_is_listed_loaded_and_checked(data, monkeypatch):
     arrays = {"X": np.arange(6.0).reshape(3, 2), "y": np.arange(3.0)}
-    sums = {key: array_checksum(value) for key, value in arrays.items()} | {"rows": rows_checksum([*arrays.values()])}
-    monkeypatch.setitem(SETS, "toy", replace(TABLES["yacht"], name="toy", rows=3, features=2, checksums=sums))
+    entry = replace(TABLES["yacht"], name="toy", rows=3, features=2, checksums=checksums_of(arrays))
+    monkeypatch.setitem(SETS, "toy", entry)
     assert re.search(r"^toy +3 x 2 +- +missing$", str(inventory.survey()), re.MULTILINE)
     (data / "uci").mkdir()
     np.savez(data / "uci" / "toy.npz", **arrays)

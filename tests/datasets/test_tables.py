@@ -5,11 +5,9 @@ SPLITPOINT_DATA does not name them.
 """
 
 import io
-import zipfile
 from dataclasses import replace
 
 import numpy as np
-import openpyxl
 import pytest
 import torch
 import xlwt
@@ -17,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
+import made_up
+from image_files import write
+from made_up import checksums_of, workbook
 from splitpoint.datasets import SETS, TABLES, load, split, standardise
-from splitpoint.datasets.arrays import array_checksum, rows_checksum
-from splitpoint.datasets.folders import VARIABLE, locate
+from splitpoint.datasets.entry import VARIABLE, locate
 from splitpoint.datasets.tables import _rounded, candidates
 from splitpoint.errors import DataError, SettingsError
 
@@ -47,9 +47,8 @@ def real(name, target=None):
 def small(tmp_path, monkeypatch):
     """A set of five rows and two targets, with a file that is right; returns its arrays and the way to write others."""
     arrays = {"X": np.arange(10.0).reshape(5, 2), "y": np.arange(5.0), "y_all": np.arange(10.0, 20.0).reshape(5, 2)}
-    sums = {key: array_checksum(value) for key, value in arrays.items()}
-    sums["rows"] = rows_checksum(list(arrays.values()))
-    entry = replace(TABLES["energy"], name="small", rows=5, features=2, targets=("first", "second"), checksums=sums)
+    changed = {"targets": ("first", "second"), "checksums": checksums_of(arrays)}
+    entry = replace(TABLES["energy"], name="small", rows=5, features=2, **changed)
     monkeypatch.setitem(SETS, "small", entry)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     (tmp_path / "uci").mkdir()
@@ -200,22 +199,7 @@ YACHT = "-2.3 0.568 4.78 3.99 3.17 0.125 0.11 \n-2.3 0.568 4.78 3.99 3.17 0.150 
 
 
 def zipped(path, **members):
-    with zipfile.ZipFile(path, "w") as archive:
-        for member, content in members.items():
-            archive.writestr(member, content)
-    return path
-
-
-def workbook(*sheets):
-    book = openpyxl.Workbook()
-    book.remove(book.active)
-    for rows in sheets:
-        sheet = book.create_sheet()
-        for row in rows:
-            sheet.append(row)
-    stream = io.BytesIO()
-    book.save(stream)
-    return stream.getvalue()
+    return write(path, made_up.zipped(**members))
 
 
 def old_workbook(*sheets):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from splitpoint.bench.architectures import IMAGENET, Shape, cifar_resnet, lenet, on_pixels, resnet18, vgg16, wide_resnet
 from splitpoint.bench.record import Record
 from splitpoint.bench.training import PAPER, Schedule
-from splitpoint.datasets.folders import VARIABLE, find, folders
+from splitpoint.datasets.entry import VARIABLE, find, folders
 from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks import Factory

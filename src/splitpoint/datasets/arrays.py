@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splitpoint.datasets.folders import command_for
+from splitpoint.datasets.entry import Entry
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.files import replacing
 
@@ -60,15 +60,14 @@ def rows_checksum(columns: Sequence[Numbers]) -> str:
     return array_checksum(table[np.lexsort(table.T[::-1])])
 
 
-def read_npz(name: str, path: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The arrays `keys` of the data set `name`; DataError if the file does not hold them."""
+def read_npz(entry: Entry, path: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """The arrays `keys` of a data set; DataError if the file does not hold them."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {key: file[key] for key in keys}
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"Expected {path} to hold the arrays of {name}, but they cannot be read; "
-            f"get it again with: {command_for(name)}"
+            f"Expected {path} to hold the arrays of {entry.name}, but they cannot be read; {entry.cure}"
         ) from error
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splitpoint.datasets.arrays import package, read_idx, read_npz
-from splitpoint.datasets.entry import ImageEntry
-from splitpoint.datasets.folders import command_for, locate
+from splitpoint.datasets.entry import ImageEntry, command_for, locate
 from splitpoint.datasets.image_set import ImageFiles, ImageSet, Joined, Shape, StoredImages, decoded, pillow
 from splitpoint.errors import DataError
 
@@ -125,7 +124,7 @@ def idx_arrays(entry: ImageEntry, folder: Path, part: str) -> tuple[NDArray[np.u
 
 def grey_npz(entry: ImageEntry, path: Path, part: str) -> ImageSet:
     """Arrays ``x_train``, ``y_train``, ``x_test``, ``y_test`` (or the test ones alone): uint8 (N, 28, 28) and (N,)."""
-    arrays = read_npz(entry.name, path, (f"x_{part}", f"y_{part}"))
+    arrays = read_npz(entry, path, (f"x_{part}", f"y_{part}"))
     return _grey(entry, path, arrays[f"x_{part}"], arrays[f"y_{part}"])
 
 
@@ -142,7 +141,7 @@ def tiny_npz(entry: ImageEntry, path: Path, part: str) -> ImageSet:
             f"Expected the folder tiny-imagenet-200 with the training images, but there is only {path}, "
             f"which holds the test part; get the whole set with: {command_for(entry.name)}"
         )
-    arrays = read_npz(entry.name, path, ("x", "y"))
+    arrays = read_npz(entry, path, ("x", "y"))
     if arrays["x"].shape[1:] != (32, 32, 3):
         raise _not_the_format(entry, path, "images (N, 32, 32, 3)", f"they have shape {arrays['x'].shape}")
     return StoredImages(entry.name, arrays["x"].transpose(0, 3, 1, 2), arrays["y"], entry.classes)

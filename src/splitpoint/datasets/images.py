@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from splitpoint.datasets.folders import command_for, locate, missing
+from splitpoint.datasets.entry import command_for, locate, missing
 from splitpoint.datasets.image_set import ImageSet, Joined, Shape, in_unit_range
 from splitpoint.datasets.registry import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError

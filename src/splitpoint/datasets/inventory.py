@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from splitpoint.datasets import tables
 from splitpoint.datasets.arrays import array_checksum, file_matches, read_npz
-from splitpoint.datasets.entry import ImageEntry, TableEntry
-from splitpoint.datasets.folders import VARIABLE, command_for, folders, locate
+from splitpoint.datasets.entry import VARIABLE, ImageEntry, TableEntry, command_for, folders, locate
 from splitpoint.datasets.image_readers import idx_arrays
 from splitpoint.datasets.registry import DataSet, entries, entry
 from splitpoint.errors import DataError
@@ -133,9 +132,11 @@ def verify(expected: DataSet, path: Path) -> bool:
         return tables.read(expected, path)[1]
     checksums = expected.form_at(path).checksums
     if path.is_file():
-        verify_arrays(expected, checksums, read_npz(expected.name, path, checksums))
+        verify_arrays(expected, checksums, read_npz(expected, path, checksums))
     elif expected.packed == "idx":
-        verify_arrays(expected, checksums, _idx_arrays(expected, path))
+        parts = {part: idx_arrays(expected, path, part) for part in ("train", "test")}
+        arrays = {f"{key}_{part}": array for part, pair in parts.items() for key, array in zip("xy", pair, strict=True)}
+        verify_arrays(expected, checksums, arrays)
     else:
         _verify_files(expected, checksums, path)
     return False
@@ -162,10 +163,3 @@ def _verify_files(expected: ImageEntry, checksums: Mapping[str, str], folder: Pa
             raise DataError(f"Expected {expected.name} to have a file {key}, but {folder} has none; {expected.cure}.")
         elif not file_matches(folder / key, checksum):
             raise DataError(f"Expected {folder / key} to have {checksum}, but it has not; {expected.cure}.")
-
-
-def _idx_arrays(expected: ImageEntry, folder: Path) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    for part in ("train", "test"):
-        arrays[f"x_{part}"], arrays[f"y_{part}"] = idx_arrays(expected, folder, part)
-    return arrays

@@ -6,8 +6,8 @@ and an archive that is packed anew would change it. What is verified instead is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from splitpoint.datasets import arrays
 from splitpoint.datasets import image_readers as read
@@ -17,157 +17,114 @@ from splitpoint.errors import SettingsError
 DataSet: TypeAlias = TableEntry | ImageEntry
 
 _UCI = "https://archive.ics.uci.edu/static/public"
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-_FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
 _HENDRYCKS = "https://people.eecs.berkeley.edu/~hendrycks"
-_MNIST_ARRAYS = {
-    "x_train": "sha256:741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-    "y_train": "sha256:1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
-    "x_test": "sha256:6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-    "y_test": "sha256:ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
-}
-_FASHION_ARRAYS = {
-    "x_train": "sha256:2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
-    "y_train": "sha256:657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
-    "x_test": "sha256:c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a",
-    "y_test": "sha256:3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
-}
 _SVHN_FILES = {
     "train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
     "test_32x32.mat": "md5:eb5a983be6a315427106f1b164d9cef3",
 }
 
+
+def _like_mnist(
+    name: str, title: str, *, raw: str, address: str, files: Sequence[str], arrays: Mapping[str, str], **more: Any
+) -> ImageEntry:
+    """A set in the form of MNIST: four idx files at `address`, which lie unpacked in the folder NAME or `raw`.
+
+    `files` and `arrays` are checksums in the order training images and labels, test images and labels.
+    """
+    stems = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    return ImageEntry(
+        name=name,
+        title=title,
+        size="70,000 x 28 x 28",
+        classes=10,
+        packed="idx",
+        sources=tuple(Source(f"{address}/{stem}-ubyte.gz", md5) for stem, md5 in zip(stems, files, strict=True)),
+        forms=(
+            Form(f"{name}.npz", read.grey_npz, arrays),
+            *(Form(folder, read.idx_folder, arrays) for folder in (name, raw)),
+        ),
+        **more,
+    )
+
+
 # fmt: off
 SETS: dict[str, DataSet] = {entry.name: entry for entry in (
-    TableEntry(
-        name="boston", title="boston", rows=506, features=13, targets=("price",),
+    TableEntry(name="boston", title="boston", rows=506, features=13, targets=("price",),
         sources=(Source("https://lib.stat.cmu.edu/datasets/boston"),),
         licence="none stated", reader=arrays.statlib_boston,
-        checksums={
-            "X": "sha256:58d9abef45a8e00c844d74ff0027c96d21a8a237d7ba7e4c0c30b11dcdafde10",
-            "y": "sha256:a7a4a2bed7266f5e88acd2854ae97af5206bed564ab217810535d4cd14d76edb",
-            "rows": "sha256:fd87e47646e384f7ff6c76ebe85c988b5690f797e804708235d3fecdfcb9ceb9",
-        },
-    ),
-    TableEntry(
-        name="concrete", title="concrete", rows=1030, features=8, targets=("strength",),
+        checksums={"X": "sha256:58d9abef45a8e00c844d74ff0027c96d21a8a237d7ba7e4c0c30b11dcdafde10",
+                   "y": "sha256:a7a4a2bed7266f5e88acd2854ae97af5206bed564ab217810535d4cd14d76edb",
+                   "rows": "sha256:fd87e47646e384f7ff6c76ebe85c988b5690f797e804708235d3fecdfcb9ceb9"}),
+    TableEntry(name="concrete", title="concrete", rows=1030, features=8, targets=("strength",),
         sources=(Source(f"{_UCI}/165/concrete+compressive+strength.zip"),),
         licence="CC BY 4.0", reader=arrays.xls, member="Concrete_Data.xls", decimals=(1, 2),
-        checksums={
-            "X": "sha256:c4f7f8fda5b3d88e68498336fd4c640b7c7215e13e58be2549e1d4251d005f26",
-            "y": "sha256:6a51bf86903430946bc63cad7bd665ee89132a2bb413172e60b7afe14800f013",
-            "rows": "sha256:8c783310fd89ef19bc357ea58acd280e5dca82f1afb70134a46347bc9fa6eb60",
-        },
-    ),
-    TableEntry(
-        name="energy", title="energy", rows=768, features=8, targets=("heating", "cooling"),
+        checksums={"X": "sha256:c4f7f8fda5b3d88e68498336fd4c640b7c7215e13e58be2549e1d4251d005f26",
+                   "y": "sha256:6a51bf86903430946bc63cad7bd665ee89132a2bb413172e60b7afe14800f013",
+                   "rows": "sha256:8c783310fd89ef19bc357ea58acd280e5dca82f1afb70134a46347bc9fa6eb60"}),
+    TableEntry(name="energy", title="energy", rows=768, features=8, targets=("heating", "cooling"),
         sources=(Source(f"{_UCI}/242/energy+efficiency.zip"),),
         licence="CC BY 4.0", reader=arrays.xlsx, member="ENB2012_data.xlsx", decimals=(None, 2),
-        checksums={
-            "X": "sha256:394f967b71ba5a86a0eec3d218a9bdba1d035895c4d9f2223dfd8d64f93258fe",
-            "y": "sha256:79a552da5262251cc9509e6c184f84db3cf9a62a1a41e993b0023f2ba9a1fe22",
-            "y_all": "sha256:5ff702c82dcc7e65533cb72c91738ada1c9eb41dc40b9d8a6691ee3a107829b5",
-            "rows": "sha256:1bd8aa27f82891d256bf303f545cdefb426fd0c571d220001b571204cd41b3db",
-        },
-    ),
-    TableEntry(
-        name="kin8nm", title="kin8nm", rows=8192, features=8, targets=("distance",),
+        checksums={"X": "sha256:394f967b71ba5a86a0eec3d218a9bdba1d035895c4d9f2223dfd8d64f93258fe",
+                   "y": "sha256:79a552da5262251cc9509e6c184f84db3cf9a62a1a41e993b0023f2ba9a1fe22",
+                   "y_all": "sha256:5ff702c82dcc7e65533cb72c91738ada1c9eb41dc40b9d8a6691ee3a107829b5",
+                   "rows": "sha256:1bd8aa27f82891d256bf303f545cdefb426fd0c571d220001b571204cd41b3db"}),
+    TableEntry(name="kin8nm", title="kin8nm", rows=8192, features=8, targets=("distance",),
         sources=(Source("https://www.openml.org/data/download/3626/dataset_2175_kin8nm.arff"),),
         licence="none stated", reader=arrays.arff,
-        checksums={
-            "X": "sha256:40fe658abf608fb41492e445d8e89d3a5f5daeee62e29ebdac02f329f1cf6dff",
-            "y": "sha256:a16dfbf651526e3e7a7543c7ba12c93e50ca2baecd284e62671fad99b9ea1fb4",
-            "rows": "sha256:20d07850db8d874ed774aa79ff721947fd912b77b089c88322a2aeeb72801fd7",
-        },
-    ),
-    TableEntry(
-        name="naval", title="naval", rows=11934, features=16, targets=("compressor", "turbine"),
+        checksums={"X": "sha256:40fe658abf608fb41492e445d8e89d3a5f5daeee62e29ebdac02f329f1cf6dff",
+                   "y": "sha256:a16dfbf651526e3e7a7543c7ba12c93e50ca2baecd284e62671fad99b9ea1fb4",
+                   "rows": "sha256:20d07850db8d874ed774aa79ff721947fd912b77b089c88322a2aeeb72801fd7"}),
+    TableEntry(name="naval", title="naval", rows=11934, features=16, targets=("compressor", "turbine"),
         sources=(Source(f"{_UCI}/316/condition+based+maintenance+of+naval+propulsion+plants.zip"),),
         licence="CC BY 4.0", reader=arrays.separated(), member="data.txt",
-        checksums={
-            "X": "sha256:7206828144245475bf4d7620d12cea8378b4212866a7c9e94ab49a02a0402b8b",
-            "y": "sha256:325f8fec7abe20a5df9a4767ae05c26576320c1df2f9d24b176e7a2941ed6e47",
-            "y_all": "sha256:16fe57e604df3192d8b133cfa2a606653c9f05657b2076bd5152dda98cc2c7f6",
-            "rows": "sha256:813b92f80bebbd8dac9f03e7169883cad9ba0784b15488143ecd3018742f0c6e",
-        },
-    ),
-    TableEntry(
-        name="power", title="power", rows=9568, features=4, targets=("output",),
+        checksums={"X": "sha256:7206828144245475bf4d7620d12cea8378b4212866a7c9e94ab49a02a0402b8b",
+                   "y": "sha256:325f8fec7abe20a5df9a4767ae05c26576320c1df2f9d24b176e7a2941ed6e47",
+                   "y_all": "sha256:16fe57e604df3192d8b133cfa2a606653c9f05657b2076bd5152dda98cc2c7f6",
+                   "rows": "sha256:813b92f80bebbd8dac9f03e7169883cad9ba0784b15488143ecd3018742f0c6e"}),
+    TableEntry(name="power", title="power", rows=9568, features=4, targets=("output",),
         sources=(Source(f"{_UCI}/294/combined+cycle+power+plant.zip"),),
         licence="CC BY 4.0", reader=arrays.xlsx, member="Folds5x2_pp.xlsx",
-        checksums={
-            "X": "sha256:738126c94648654d3ac7514716695c19957f4bb8e8ecdff7b8a2c61ffb858bb7",
-            "y": "sha256:b84c1488b08e6ec560bbabfc57013ca515259eaa0abc7dafec26b31a2c484424",
-            "rows": "sha256:de02023f4e7f10d6743e3b661e4b02f0459e8d190e83ea3ed50e0e4fb414da4b",
-        },
-    ),
-    TableEntry(
-        name="protein", title="protein", rows=45730, features=9, targets=("rmsd",),
+        checksums={"X": "sha256:738126c94648654d3ac7514716695c19957f4bb8e8ecdff7b8a2c61ffb858bb7",
+                   "y": "sha256:b84c1488b08e6ec560bbabfc57013ca515259eaa0abc7dafec26b31a2c484424",
+                   "rows": "sha256:de02023f4e7f10d6743e3b661e4b02f0459e8d190e83ea3ed50e0e4fb414da4b"}),
+    TableEntry(name="protein", title="protein", rows=45730, features=9, targets=("rmsd",),
         sources=(Source(f"{_UCI}/265/physicochemical+properties+of+protein+tertiary+structure.zip"),),
         licence="CC BY 4.0", reader=arrays.separated(",", header=1), member="CASP.csv", targets_first=True,
-        checksums={
-            "X": "sha256:b191e61db326c95c38cbfdc8f963abd6a78018de5b3dcac60f2f9112859abd06",
-            "y": "sha256:3c467e6bbcc4f151c7f8536c1296b4513035b83e7bdc3464e57b7dc4b0264d95",
-            "rows": "sha256:af0581c414e994d6cf8d18aa192fed5cc1bc9ab6850da8b7cc5be665bd711b19",
-        },
-    ),
-    TableEntry(
-        name="wine", title="wine", rows=1599, features=11, targets=("quality",),
+        checksums={"X": "sha256:b191e61db326c95c38cbfdc8f963abd6a78018de5b3dcac60f2f9112859abd06",
+                   "y": "sha256:3c467e6bbcc4f151c7f8536c1296b4513035b83e7bdc3464e57b7dc4b0264d95",
+                   "rows": "sha256:af0581c414e994d6cf8d18aa192fed5cc1bc9ab6850da8b7cc5be665bd711b19"}),
+    TableEntry(name="wine", title="wine", rows=1599, features=11, targets=("quality",),
         sources=(Source(f"{_UCI}/186/wine+quality.zip"),),
         licence="CC BY 4.0", reader=arrays.separated(";", header=1), member="winequality-red.csv",
-        checksums={
-            "X": "sha256:9f40e7499030fb1aebbaed39a614fdac96d1c997b6abad2502f6386d1734ed9b",
-            "y": "sha256:857552cf21124c681133662195ef3c2115025105d510d53a2929ca0c4907f097",
-            "rows": "sha256:38163c20a38e90b64b2b1f53db0d42f6eb9d17544e445aafface00ade255a266",
-        },
-    ),
-    TableEntry(
-        name="yacht", title="yacht", rows=308, features=6, targets=("resistance",),
+        checksums={"X": "sha256:9f40e7499030fb1aebbaed39a614fdac96d1c997b6abad2502f6386d1734ed9b",
+                   "y": "sha256:857552cf21124c681133662195ef3c2115025105d510d53a2929ca0c4907f097",
+                   "rows": "sha256:38163c20a38e90b64b2b1f53db0d42f6eb9d17544e445aafface00ade255a266"}),
+    TableEntry(name="yacht", title="yacht", rows=308, features=6, targets=("resistance",),
         sources=(Source(f"{_UCI}/243/yacht+hydrodynamics.zip"),),
         licence="CC BY 4.0", reader=arrays.separated(), member="yacht_hydrodynamics.data",
-        checksums={
-            "X": "sha256:cfee469bd75844078732e2197f89767cf7c3feb11848e40b7085ea648898da72",
-            "y": "sha256:830b8fefb460a74aeeb6d46aa8869501ddcd9d97cd12d64b05461b95fc4793c2",
-            "rows": "sha256:1bd3364bf0c3ed03dc3544ef9326d22cfec94359ded5920effe8daea5a17b0d0",
-        },
-    ),
-    ImageEntry(
-        name="mnist", title="MNIST", size="70,000 x 28 x 28", classes=10,
-        licence="none stated", packed="idx",
-        sources=(
-            Source(f"{_MNIST}/train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            Source(f"{_MNIST}/train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
-            Source(f"{_MNIST}/t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
-            Source(f"{_MNIST}/t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
-        ),
-        forms=(
-            Form("mnist.npz", read.grey_npz, _MNIST_ARRAYS),
-            Form("mnist", read.idx_folder, _MNIST_ARRAYS),
-            Form("MNIST/raw", read.idx_folder, _MNIST_ARRAYS),
-        ),
-        mirrored=False, ood=("fashion_mnist", "notmnist"),
-    ),
-    ImageEntry(
-        name="fashion_mnist", title="Fashion-MNIST", size="70,000 x 28 x 28", classes=10,
-        licence="MIT", packed="idx",
-        sources=(
-            Source(f"{_FASHION}/train-images-idx3-ubyte.gz", "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-            Source(f"{_FASHION}/train-labels-idx1-ubyte.gz", "md5:25c81989df183df01b3e8a0aad5dffbe"),
-            Source(f"{_FASHION}/t10k-images-idx3-ubyte.gz", "md5:bef4ecab320f06d8554ea6380940ec79"),
-            Source(f"{_FASHION}/t10k-labels-idx1-ubyte.gz", "md5:bb300cfdad3c16e7a12a480ee83cd310"),
-        ),
-        forms=(
-            Form("fashion_mnist.npz", read.grey_npz, _FASHION_ARRAYS),
-            Form("fashion_mnist", read.idx_folder, _FASHION_ARRAYS),
-            Form("FashionMNIST/raw", read.idx_folder, _FASHION_ARRAYS),
-        ),
-        ood=("mnist", "notmnist"),
-    ),
-    ImageEntry(
-        name="cifar10", title="CIFAR-10", size="60,000 x 32 x 32 x 3", classes=10,
-        licence="none stated", packed="tar",
+        checksums={"X": "sha256:cfee469bd75844078732e2197f89767cf7c3feb11848e40b7085ea648898da72",
+                   "y": "sha256:830b8fefb460a74aeeb6d46aa8869501ddcd9d97cd12d64b05461b95fc4793c2",
+                   "rows": "sha256:1bd3364bf0c3ed03dc3544ef9326d22cfec94359ded5920effe8daea5a17b0d0"}),
+    _like_mnist("mnist", "MNIST", raw="MNIST/raw", licence="none stated", mirrored=False,
+        ood=("fashion_mnist", "notmnist"), address="https://ossci-datasets.s3.amazonaws.com/mnist",
+        files=("md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", "md5:d53e105ee54ea40749a09fcbcd1e9432",
+               "md5:9fb629c4189551a2d022fa330f9573f3", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
+        arrays={"x_train": "sha256:741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+                "y_train": "sha256:1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
+                "x_test": "sha256:6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+                "y_test": "sha256:ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"}),
+    _like_mnist("fashion_mnist", "Fashion-MNIST", raw="FashionMNIST/raw", licence="MIT", ood=("mnist", "notmnist"),
+        address="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+        files=("md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d", "md5:25c81989df183df01b3e8a0aad5dffbe",
+               "md5:bef4ecab320f06d8554ea6380940ec79", "md5:bb300cfdad3c16e7a12a480ee83cd310"),
+        arrays={"x_train": "sha256:2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
+                "y_train": "sha256:657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
+                "x_test": "sha256:c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a",
+                "y_test": "sha256:3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9"}),
+    ImageEntry(name="cifar10", title="CIFAR-10", size="60,000 x 32 x 32 x 3", classes=10,
+        licence="none stated", packed="tar", ood=("svhn", "tiny_imagenet"),
         sources=(Source(f"{_CIFAR}/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
         forms=(
             Form("cifar-10-batches-bin", read.cifar10_records, {
@@ -186,12 +143,9 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
                 "test_batch": "md5:40351d587109b95175f43aff81a1287e",
             }),
-        ),
-        ood=("svhn", "tiny_imagenet"),
-    ),
-    ImageEntry(
-        name="cifar100", title="CIFAR-100", size="60,000 x 32 x 32 x 3", classes=100,
-        licence="none stated", packed="tar",
+        )),
+    ImageEntry(name="cifar100", title="CIFAR-100", size="60,000 x 32 x 32 x 3", classes=100,
+        licence="none stated", packed="tar", ood=("svhn", "tiny_imagenet"),
         sources=(Source(f"{_CIFAR}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"),),
         forms=(
             Form("cifar-100-binary", read.cifar100_records, {
@@ -202,19 +156,13 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "train": "md5:16019d7e3df5f24257cddd939b257f8d",
                 "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc",
             }),
-        ),
-        ood=("svhn", "tiny_imagenet"),
-    ),
-    ImageEntry(
-        name="svhn", title="SVHN", size="99,289 x 32 x 32 x 3", classes=10,
-        licence="non-commercial use", packed="plain",
+        )),
+    ImageEntry(name="svhn", title="SVHN", size="99,289 x 32 x 32 x 3", classes=10,
+        licence="non-commercial use", packed="plain", mirrored=False,
         sources=tuple(Source(f"{_SVHN}/{file}", checksum) for file, checksum in _SVHN_FILES.items()),
-        forms=(Form("svhn", read.svhn_mat, _SVHN_FILES),),
-        mirrored=False,
-    ),
-    ImageEntry(
-        name="notmnist", title="notMNIST", size="18,726 x 28 x 28", classes=10,
-        licence="none stated", packed="folder",
+        forms=(Form("svhn", read.svhn_mat, _SVHN_FILES),)),
+    ImageEntry(name="notmnist", title="notMNIST", size="18,726 x 28 x 28", classes=10,
+        licence="none stated", packed="folder", trainable=False, mirrored=False,
         sources=(Source("http://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz", "size:8458043"),),
         forms=(
             Form("notMNIST_small", read.letter_folders, {"[A-J]/*.png": "files:18726"}),
@@ -222,11 +170,8 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "x_test": "sha256:6bda48464effe4169d9cd068967cd81a717ae2f925ddb55fd71025e23022ee9a",
                 "y_test": "sha256:cbf49d96931f5bf9ec86d14ed2f729c2870d4f9b406729e43c68d3748a345369",
             }, "10,000 x 28 x 28"),
-        ),
-        trainable=False, mirrored=False,
-    ),
-    ImageEntry(
-        name="tiny_imagenet", title="Tiny ImageNet", size="110,000 x 64 x 64 x 3", classes=200,
+        )),
+    ImageEntry(name="tiny_imagenet", title="Tiny ImageNet", size="110,000 x 64 x 64 x 3", classes=200,
         licence="none stated", packed="folder",
         sources=(Source("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "md5:90528d7ca1a48142e341f4ef8d21d0de"),),
         forms=(
@@ -240,32 +185,20 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "x": "sha256:f488ad442fb8d9b2fbe9a3b8a90dc53b4dc69a8aea18573caf33ef6bcf1b1191",
                 "y": "sha256:a6d0aa8d4df540f2af8c5506c471ed46dafa4e874e00f46cc8000022336ccfd4",
             }, "10,000 x 32 x 32 x 3"),
-        ),
-    ),
-    ImageEntry(
-        name="imagenet", title="ImageNet", size="1,331,167 images", classes=1000,
-        licence="by agreement, non-commercial", packed="folder", sources=(),
+        )),
+    ImageEntry(name="imagenet", title="ImageNet", size="1,331,167 images", classes=1000, sources=(),
+        licence="by agreement, non-commercial", packed="folder", ood=("imagenet_o",), adversarial="imagenet_a",
         by_hand="accept its licence at image-net.org and put its images into imagenet/train/WNID and imagenet/val/WNID "
         "below a folder of SPLITPOINT_DATA, one folder for each class",
-        forms=(
-            Form("imagenet", read.imagenet, {"train/n*/*.JPEG": "files:1281167", "val/n*/*.JPEG": "files:50000"}),
-        ),
-        ood=("imagenet_o",), adversarial="imagenet_a",
-    ),
-    ImageEntry(
-        name="imagenet_a", title="ImageNet-A", size="7,500 images", classes=1000,
-        licence="MIT", packed="folder",
+        forms=(Form("imagenet", read.imagenet, {"train/n*/*.JPEG": "files:1281167", "val/n*/*.JPEG": "files:50000"}),)),
+    ImageEntry(name="imagenet_a", title="ImageNet-A", size="7,500 images", classes=1000,
+        licence="MIT", packed="folder", trainable=False,
         sources=(Source(f"{_HENDRYCKS}/imagenet-a.tar", "md5:c3e55429088dc681f30d81f4726b6595"),),
-        forms=(Form("imagenet-a", read.imagenet_a, {"n*/*.jpg": "files:7500"}),),
-        trainable=False,
-    ),
-    ImageEntry(
-        name="imagenet_o", title="ImageNet-O", size="2,000 images", classes=200,
-        licence="MIT", packed="folder",
+        forms=(Form("imagenet-a", read.imagenet_a, {"n*/*.jpg": "files:7500"}),)),
+    ImageEntry(name="imagenet_o", title="ImageNet-O", size="2,000 images", classes=200,
+        licence="MIT", packed="folder", trainable=False,
         sources=(Source(f"{_HENDRYCKS}/imagenet-o.tar", "md5:86bd7a50c1c4074fb18fc5f219d6d50b"),),
-        forms=(Form("imagenet-o", read.imagenet_o, {"n*/*.JPEG": "files:2000"}),),
-        trainable=False,
-    ),
+        forms=(Form("imagenet-o", read.imagenet_o, {"n*/*.JPEG": "files:2000"}),)),
 )}
 """The sets by name. The tables are as the customary experiments use them (Hernandez-Lobato and Adams, 2015)."""
 # fmt: on

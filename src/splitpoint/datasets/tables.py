@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from splitpoint.datasets.arrays import Numbers, array_checksum, read_npz, rows_checksum
-from splitpoint.datasets.entry import TableEntry
-from splitpoint.datasets.folders import command_for, find
+from splitpoint.datasets.entry import TableEntry, command_for, find
 from splitpoint.datasets.registry import TABLES
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
@@ -62,7 +61,7 @@ def load(name: str, target: str | None = None) -> Tabular:
 
 def read(entry: TableEntry, path: Path) -> tuple[Arrays, bool]:
     """Verified arrays of the file `path`, and whether their rows are in another order than the customary one."""
-    arrays = read_npz(entry.name, path, entry.arrays)
+    arrays = read_npz(entry, path, entry.arrays)
     return arrays, verify(entry, arrays, str(path))
 
 

@@ -19,7 +19,7 @@ from splitpoint.bench.run import bench
 from splitpoint.bench.suite import Work
 from splitpoint.bench.suites import images
 from splitpoint.cli import main
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE
 from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 

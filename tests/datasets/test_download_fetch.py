@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import splitpoint
-from splitpoint.datasets.fetch import fetch, part_of
+from splitpoint.datasets.download import fetch, part_of
 from splitpoint.errors import DataError
 
 CONTENT = bytes(range(256)) * 2000
@@ -198,9 +198,7 @@ def test_progress_counts_what_was_there_before(server, tmp_path, capsys):
 
 def test_a_killed_process_leaves_nothing_that_looks_whole(server, tmp_path):
     server.pause = 0.2
-    code = (
-        f"import pathlib; from splitpoint.datasets.fetch import fetch; fetch({server.url!r}, pathlib.Path('set.bin'))"
-    )
+    code = f"import pathlib, splitpoint.datasets.download as d; d.fetch({server.url!r}, pathlib.Path('set.bin'))"
     environment = os.environ | {"PYTHONPATH": str(Path(splitpoint.__file__).parents[1])}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     part = part_of(tmp_path / "set.bin")
