@@ -1,4 +1,4 @@
-"""Coverage of the default regression recipe on the cubic task, and how well the epistemic score finds the outside.
+"""Coverage of the default regression recipe on the cubic task, and AUROC of its epistemic score out of distribution.
 
     python benchmarks/cubic_coverage.py [--seeds 10]
 
@@ -27,9 +27,9 @@ def figures(uq: sp.RegressionPredictor, noise: str, seed: int) -> list[float]:
     generator = torch.Generator().manual_seed(1000 + seed)
     test, wide = cubic(4000, noise, generator=generator), cubic(4000, noise, 6.0, generator=generator)
     out, score = uq(test.x), uq(wide.x).epistemic.flatten()
-    outside = wide.x.abs().flatten() > 4
+    ood = wide.x.abs().flatten() > 4
     shares = [metric(out, test.y) for metric in (picp, picp_up, picp_down, winkler)]
-    return [*shares, auroc(score[~outside], score[outside])]
+    return [*shares, auroc(score[~ood], score[ood])]
 
 
 def main() -> None:

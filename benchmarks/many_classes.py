@@ -71,13 +71,13 @@ def main() -> None:
         )
         seconds = time.process_time() - began
         stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-    inside, outside = fitted.predict(test), fitted.predict(Clouds(centres, 5000, 3, shift=0.5))
+    known, ood = fitted.predict(test), fitted.predict(Clouds(centres, 5000, 3, shift=0.5))
     label = torch.cat([label for _, label in test])
     print(f"{options.rows:,} rows, {options.features} features, {options.classes} classes, recipe {options.recipe}")
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB")
     print(f"cache: {stored / 2**30:.2f} GB; fitting: {seconds:.0f} CPU seconds")
-    print(f"accuracy {(inside.label == label).double().mean():.4f}, ECE {ece(inside, label):.4f}, ", end="")
-    print(f"AUROC of shifted rows {auroc(inside.epistemic, outside.epistemic):.4f}")
+    print(f"accuracy {(known.label == label).double().mean():.4f}, ECE {ece(known, label):.4f}, ", end="")
+    print(f"AUROC of shifted rows {auroc(known.epistemic, ood.epistemic):.4f}")
 
 
 if __name__ == "__main__":

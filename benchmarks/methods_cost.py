@@ -3,10 +3,10 @@
     python benchmarks/methods_cost.py [--rounds 3] [--quick]
 
 Training is CPU time of everything that a method needs until it can predict, the plain network of a post-hoc method
-included, over CPU time of the plain network alone; all get the same epochs. Inference is the time of one batch over
-the time of the plain network's. Both are medians over rounds, base and methods in turns, on one thread. Data are
-synthetic: cost does not depend on them. The three networks are a UCI-size perceptron, a U-Net for dense regression
-(the paper's efficiency columns are measured on one), and a LeNet.
+included, over CPU time of the plain network alone; all networks get the same epochs, split-point heads those of their
+recipe. Inference is the time of one batch over the time of the plain network's. Both are medians over rounds, base and
+methods in turns, on one thread. Data are synthetic: cost does not depend on them. The three networks are a UCI-size
+perceptron, a U-Net for dense regression (the paper's efficiency columns are measured on one), and a LeNet.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from networks import UNet
 from splitpoint.baselines import METHODS, train_network
+from splitpoint.tasks import TASKS, TaskName
 
 DENSE = (
     "splitpoint",
@@ -37,10 +38,10 @@ DENSE = (
 
 @dataclass(frozen=True)
 class Case:
-    """A network with data of its kind, the methods to measure and the epochs that all of them get."""
+    """A network with data of its kind, the methods to measure and the epochs that all networks get."""
 
     name: str
-    task: str
+    task: TaskName
     factory: Callable[[], nn.Module]
     x: Tensor
     y: Tensor
@@ -71,8 +72,7 @@ def cases(quick: bool) -> list[Case]:
         return torch.randn(shape, generator=generator)
 
     rows, images, frames = (200, 128, 4) if quick else (1000, 500, 16)
-    tasks = ("regression", "classification")
-    of = {task: tuple(name for name, m in METHODS.items() if task in m.about.tasks) for task in tasks}
+    of = {task: tuple(name for name, recipe in METHODS.items() if task in recipe.tasks) for task in TASKS}
     x = normal(rows, 8)
     mlp = Case(
         "MLP 8-50-1, 1,000 rows", "regression", perceptron,
@@ -100,15 +100,18 @@ def measured(case: Case, rounds: int) -> list[tuple[str, float, float, float, fl
     """For every method: median and range of the training and inference ratios."""
     held = max(len(case.x) // 4, 2)
     data, calibration, batch = (case.x, case.y), (case.x[:held], case.y[:held]), case.x[: case.batch_size]
-    settings = {"epochs": case.epochs, "batch_size": case.batch_size, "task": case.task}
+    training: dict[str, Any] = {"epochs": case.epochs, "batch_size": case.batch_size}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in case.methods}
     for _ in range(rounds):
-        base_cost, base = cpu_seconds(lambda: train_network(case.factory, data, progress=False, **settings))
+        base_cost, base = cpu_seconds(
+            lambda: train_network(case.factory, data, task=case.task, progress=False, **training)
+        )
         for name in case.methods:
-            method = METHODS[name](**settings)
-            given = base if method.about.post_hoc else case.factory
+            post_hoc = METHODS[name].start == "model"
+            method = METHODS[name](task=case.task, **({} if post_hoc else training))
+            given = base if post_hoc else case.factory
             cost, uq = cpu_seconds(lambda m=method, g=given: m.fit(g, data, calibration=calibration, progress=False))
-            cost += base_cost if method.about.post_hoc else 0
+            cost += base_cost if post_hoc else 0
             with torch.no_grad():
                 plain = cpu_seconds(lambda b=base: [b(batch) for _ in range(case.repeats)])[0]
                 own = cpu_seconds(lambda u=uq: [u(batch) for _ in range(case.repeats)])[0]
@@ -134,7 +137,7 @@ def main() -> None:
         print(f"\n{case.name}, {case.epochs} epochs, {options.rounds} rounds: median (range)\n")
         print("| method | post-hoc | training / plain network | inference / plain network |\n|---|---|---|---|")
         for name, training, wide, inference, spread in measured(case, options.rounds):
-            kind = "yes" if METHODS[name].about.post_hoc else "no"
+            kind = "yes" if METHODS[name].start == "model" else "no"
             print(f"| {name} | {kind} | {training:.2f} ({wide:.2f}) | {inference:.2f} ({spread:.2f}) |", flush=True)
 
 

@@ -35,7 +35,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from splitpoint.baselines.plain import train_plain
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -45,10 +44,11 @@ from splitpoint.baselines import METHODS
 from splitpoint.baselines.evidential_quantile import quantile_nll
 from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_nll
 from splitpoint.baselines.gaussian import gaussian_nll
-from splitpoint.baselines.settings import Settings
 from splitpoint.bench.protocols import PROTOCOLS, Budget, Rows
 from splitpoint.bench.workers import keep_memory
 from splitpoint.losses import coverage_loss, masked_mse, pinball_errors, pinball_loss
+from splitpoint.networks import NetworkTraining, train_networks
+from splitpoint.tasks import Regression
 from splitpoint.training import Training
 
 HIDDEN, LEVEL, MEMBERS, FOLDS = 50, 0.95, 5, 5
@@ -194,12 +194,16 @@ def suite(job: Job, clock: Clock) -> None:
 
     for name in TRAINED:
         clock.time(name, lambda name=name: fit(METHODS[name](**settings), factories, job.train))
-    plain = Settings(**settings)
-    base = clock.time("base", lambda: train_plain(plain, factories, job.train, seeds, progress=False))
+
+    def bases(data: Sequence[Rows]) -> list[nn.Module]:
+        training, task = NetworkTraining(**settings), Regression()
+        return train_networks(factories, data, seeds, training, decide=lambda *_: task, progress=False)
+
+    base = clock.time("base", lambda: bases(job.train))
     clock.time("laplace", lambda: fit(METHODS["laplace"](), base, job.train))
-    clock.time("splitpoint", lambda: fit(SplitPointRegressor.paper(**settings), base, job.train))
-    clock.time("splitpoint_default", lambda: fit(default, base, job.train))
-    held = clock.time("base held out", lambda: train_plain(plain, factories, job.proper, seeds, progress=False))
+    clock.time("splitpoint_paper", lambda: fit(SplitPointRegressor.paper(**settings), base, job.train))
+    clock.time("splitpoint", lambda: fit(default, base, job.train))
+    held = clock.time("base held out", lambda: bases(job.proper))
     clock.time("conformal", lambda: fit(METHODS["conformal"](), held, job.proper, calibration=job.calibration))
     clock.time("splitpoint_conformal", lambda: fit(default, held, job.proper))
 
@@ -214,8 +218,8 @@ def one_by_one(job: Job, clock: Clock, timed: int) -> None:
             clock.time(name, run, factor)
         base = clock.time("base", lambda rows=train: _base(job, rows), factor)
         clock.time("laplace", lambda b=base, r=train: METHODS["laplace"]().fit(b, r, progress=False), factor)
-        clock.time("splitpoint", lambda b=base, r=train: _paper_heads(b, r, job.budget), factor)
-        clock.time("splitpoint_default", lambda b=base, r=train: _default_heads(b, r, job), factor)
+        clock.time("splitpoint_paper", lambda b=base, r=train: _paper_heads(b, r, job.budget), factor)
+        clock.time("splitpoint", lambda b=base, r=train: _default_heads(b, r, job), factor)
         held = clock.time("base held out", lambda rows=proper: _base(job, rows), factor)
         conformal, calibration = METHODS["conformal"](), job.calibration[number]
         run = partial(conformal.fit, held, proper, calibration=calibration, progress=False)

@@ -1,4 +1,4 @@
-"""Calibrated probabilities and an alarm for foreign inputs, on scikit-learn's digits.
+"""Calibrated probabilities and an alarm for inputs out of distribution, on scikit-learn's digits.
 
 python examples/classification.py
 
@@ -40,10 +40,10 @@ def main() -> None:
     wrong = out.label != test[1]
     print(f"AUROC of the total score for errors: {sp.metrics.auroc(out.total[~wrong], out.total[wrong]):.3f}")
 
-    foreign = clf(test[0][:, torch.randperm(64)])
-    print(f"AUROC of the epistemic score for foreign: {sp.metrics.auroc(out.epistemic, foreign.epistemic):.3f}")
+    ood = clf(test[0][:, torch.randperm(64)])
+    print(f"AUROC of the epistemic score out of distribution: {sp.metrics.auroc(out.epistemic, ood.epistemic):.3f}")
     print(f"flagged: {out.flagged.float().mean():.0%} of the digits,", end=" ")
-    print(f"{foreign.flagged.float().mean():.0%} of digits with shuffled pixels")
+    print(f"{ood.flagged.float().mean():.0%} of digits with shuffled pixels")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The feature cache: the same predictor from memory and from disk, resumed after a kill, refused when stale."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -433,11 +434,11 @@ def test_slices_and_windows_cover_every_row_once(kind, tmp_path):
     parts = numbered_parts((30, 50, 20))
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     table = Table.in_memory(joined) if kind == "memory" else table_on_disk(tmp_path, parts)
-    table.attach("extra", torch.arange(100.0)[:, None])
+    table = table.joined({"extra": torch.arange(100.0)[:, None]})
     slices = list(table.slices(33))
     assert [len(part["a"]) for part in slices] == [33, 33, 33, 1]
     assert torch.equal(torch.cat([part["label"] for part in slices])[:, 0], torch.arange(100))
-    table.window = 30
+    table = replace(table, window=30)
     seen = []
     for start, window in table.windows(torch.Generator().manual_seed(0)):
         assert torch.equal(window["label"][:, 0], torch.arange(start, min(start + 30, 100)))

@@ -17,7 +17,8 @@ from refusals import REGRESSOR, Hidden, both, case, drawn, fit, network, refused
 @pytest.mark.parametrize("model", [lambda x: x, "resnet", None, nn.Linear])
 def test_what_is_no_module(task, model):
     method, _, x, y = case(task)
-    refused(sp.SettingsError, lambda: fit(method, model, (x, y)), "torch.nn.Module", type(model).__name__)
+    named = type(model).__name__ if not callable(model) else model.__name__
+    refused(sp.SettingsError, lambda: fit(method, model, (x, y)), "torch.nn.Module", named)
 
 
 @both

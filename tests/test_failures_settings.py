@@ -97,7 +97,7 @@ def test_bad_settings_of_the_classifier(name, value):
 def test_presets_check_their_changes_too(kind):
     with pytest.raises(sp.SettingsError, match=r"Expected epochs >= 1 or None, but got 0\."):
         kind.paper(epochs=0)
-    with pytest.raises(TypeError, match="surprise"):
+    with pytest.raises(sp.SettingsError, match=f"Expected settings of {kind.__name__} among .* but got surprise"):
         kind(surprise=1)
 
 
@@ -107,8 +107,8 @@ def test_unequal_numbers_of_models_and_data_sets(task):
     refused(
         sp.SettingsError,
         lambda: method.fit_many([model, model], [(x, y)], progress=False),
-        "as many data sets as models",
-        "but got 1 for 2",
+        "as many models, data sets, calibration sets and seeds",
+        "but got 2, 1, 1 and 1",
     )
 
 

@@ -150,7 +150,7 @@ def test_targets_of_a_wrong_shape_are_refused_by_shape(way):
 @ways
 @pytest.mark.parametrize("bad", [{"base_epochs": 0}, {"base_learning_rate": 0.0}, {"base_learning_rate": -1.0}])
 def test_bad_settings_of_the_base_training_are_refused(way, bad):
-    with pytest.raises(sp.SettingsError, match=r"Expected epochs >= 1 and learning_rate > 0, but got"):
+    with pytest.raises(sp.SettingsError, match=r"Expected (epochs >= 1|learning_rate > 0) .*but got"):
         getattr(sp.SplitPointRegressor(epochs=1), way)(network(1), sine(0), progress=False, **bad)
 
 

@@ -11,8 +11,12 @@ from torch import nn
 
 import splitpoint as sp
 from properties import examples
-from splitpoint.cache import Table
+from splitpoint.cache import Table, feature_moments
 from splitpoint.heads import LARGEST, PROJECTED, WIDEST, Heads, fit_leverage, projection
+
+
+def leverage_of(table):
+    return fit_leverage(table, *feature_moments(table))
 
 
 def drawn(seed, *shape):
@@ -49,8 +53,7 @@ def refitted_residuals(features, target):
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (100.0, -300.0)])
 def test_residuals_over_one_minus_leverage_are_brute_force_leave_one_out_residuals(rows, width, outputs, scale, offset):
     table, features, target = optimal_table(rows, width, outputs, scale=scale, offset=offset)
-    fit_leverage(table)
-    leverage = table.column("leverage")
+    leverage = leverage_of(table).own
     assert leverage.shape == (rows, 1)
     ours = (table.column("residual") / (1 - leverage)).numpy()
     np.testing.assert_allclose(ours, refitted_residuals(features, target), rtol=2e-3, atol=2e-4)
@@ -58,29 +61,29 @@ def test_residuals_over_one_minus_leverage_are_brute_force_leave_one_out_residua
 
 def test_leverage_is_the_diagonal_of_the_hat_matrix():
     table, features, _ = optimal_table(50, 7)
-    fit_leverage(table)
+    leverage = leverage_of(table).own
     design = np.column_stack([features.double().numpy(), np.ones(50)])
     hat = design @ np.linalg.pinv(design)
-    np.testing.assert_allclose(table.column("leverage").numpy()[:, 0], np.diag(hat), rtol=1e-3, atol=1e-5)
-    assert math.isclose(float(table.column("leverage").sum()), 8, rel_tol=1e-3)  # the number of parameters
+    np.testing.assert_allclose(leverage.numpy()[:, 0], np.diag(hat), rtol=1e-3, atol=1e-5)
+    assert math.isclose(float(leverage.sum()), 8, rel_tol=1e-3)  # the number of parameters
 
 
 def test_heads_compute_the_same_leverage_as_the_table():
     table, features, _ = optimal_table(50, 7)
-    state = fit_leverage(table)
+    state, own, left_out = leverage_of(table)
     heads = Heads({key: value[None] for key, value in state.items()})
     found = heads.pointwise(features)["leverage"]
-    torch.testing.assert_close(found, table.column("leverage"), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found, own, rtol=1e-4, atol=1e-6)
     maps = features.T.reshape(1, 7, 5, 10)
     torch.testing.assert_close(heads.pointwise(maps)["leverage"].flatten(), found.flatten(), rtol=1e-4, atol=1e-6)
-    log = table.column("left_out").log()
+    log = left_out.log()
     torch.testing.assert_close(state["log_mean"].flatten(), log.mean().reshape(1))
     torch.testing.assert_close(state["log_spread"].flatten(), log.std(correction=0).reshape(1))
 
 
 def test_leverage_grows_with_the_square_of_the_distance():
     table, *_ = optimal_table(50, 4)
-    state = fit_leverage(table)
+    state = leverage_of(table).inputs
     heads = Heads({key: value[None] for key, value in state.items()})
     direction = drawn(9, 1, 4)
     center = state["center"]
@@ -95,8 +98,7 @@ def test_leverage_of_training_rows_lies_between_one_over_n_and_one(rows, width, 
     features = drawn(seed, rows, width)
     residual = drawn(seed + 1, rows, 1)
     table = Table.in_memory({"features": features, "output": drawn(seed + 2, rows, 1), "residual": residual})
-    fit_leverage(table)
-    leverage = table.column("leverage")
+    leverage = leverage_of(table).own
     assert (leverage >= 1 / rows - 1e-6).all()
     assert (leverage <= 1 + 1e-4).all()
     assert float(leverage.sum()) <= min(rows, width + 1) * (1 + 1e-3)
@@ -105,12 +107,10 @@ def test_leverage_of_training_rows_lies_between_one_over_n_and_one(rows, width, 
 def test_a_layer_that_was_stopped_early_is_ridged():
     """With weights half-way to the optimum the implied ridge is large, so leverages are smaller than the hat matrix."""
     table, features, target = optimal_table(60, 10)
-    fit_leverage(table)
     weight, bias = least_squares(features, target)
     output = torch.from_numpy(features.double().numpy() @ (weight / 2) + bias).float()
     early = Table.in_memory({"features": features, "output": output, "residual": target - output})
-    fit_leverage(early)
-    assert float(early.column("leverage").sum()) < 0.9 * float(table.column("leverage").sum())
+    assert float(leverage_of(early).own.sum()) < 0.9 * float(leverage_of(table).own.sum())
 
 
 @pytest.mark.parametrize("feature", ["constant", "doubled"])
@@ -121,9 +121,7 @@ def test_degenerate_features_do_no_harm(feature):
     weight, bias = least_squares(features, target)
     output = torch.from_numpy(features.double().numpy() @ weight + bias).float()
     tables = [Table.in_memory({"features": f, "output": output, "residual": target - output}) for f in (features, wide)]
-    for table in tables:
-        fit_leverage(table)
-    one, other = (table.column("leverage") for table in tables)
+    one, other = (leverage_of(table).own for table in tables)
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
@@ -132,8 +130,7 @@ def test_missing_targets_do_not_poison_the_leverage():
     residual = table.column("residual").clone()
     residual[::3, 0] = torch.nan
     with_holes = Table.in_memory({**table.whole(), "residual": residual})
-    fit_leverage(with_holes)
-    assert with_holes.column("leverage").isfinite().all()
+    assert leverage_of(with_holes).own.isfinite().all()
 
 
 def test_projection_is_the_identity_up_to_the_widest_gram_and_keeps_norms_beyond():

@@ -162,7 +162,7 @@ class HeadMethod(Training, PostHoc[P]):
         recording = self._record(model, data, "train", progress)
         held_out = None
         if calibration is not None and self._reads_calibration:
-            held_out = self._record_more(recording, calibration, "calibration", progress)
+            held_out = self._record(model, calibration, "calibration", progress, recording)
         return self._after_joint(recording, companion, held_out, seed, progress)
 
     @abstractmethod

@@ -182,6 +182,7 @@ class PostHoc(Method[P]):
         self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
     ) -> P:
         """See `Method`. A recording without a model gives a predictor with `predict_rows` only."""
+        check_recordings(recording, calibration)
         self._check_calibration(calibration is not None)
         if recording.task.name not in self.tasks:
             raise SettingsError(
@@ -214,7 +215,7 @@ class PostHoc(Method[P]):
         held_out = None
         if calibration is not None and method._reads_calibration:
             parts = [f"{i}/calibration" if many else "calibration" for i in numbers]
-            held_out = [method._record_more(rows[i], calibration[i], parts[i], progress) for i in numbers]
+            held_out = [method._record(models[i], calibration[i], parts[i], progress, rows[i]) for i in numbers]
         predictors = method._fit_recorded(rows, held_out, seeds, progress)
         for predictor, given in zip(predictors, models_or_factories, strict=True):
             predictor.owns_base = not isinstance(given, nn.Module)
@@ -286,20 +287,26 @@ class PostHoc(Method[P]):
     def _source(self) -> Source:
         return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)
 
-    def _record(self, model: nn.Module, data: Data, part: str, progress: bool) -> Recording:
-        return self._recorded(model, data, self._source(), part, progress)
-
-    def _record_more(self, recording: Recording, data: Data, part: str, progress: bool) -> Recording:
-        """Rows of further data, read where those of the recording were."""
-        assert recording.tap is not None
-        source = replace(self._source(), layer=recording.tap.spec)
-        return self._recorded(recording.tap.model, data, source, part, progress)
-
-    def _recorded(self, model: nn.Module, data: Data, source: Source, part: str, progress: bool) -> Recording:
-        cache = None if self._cache is None else self._cache / part
+    def _record(
+        self, model: nn.Module, data: Data, part: str, progress: bool, like: Recording | None = None
+    ) -> Recording:
+        """Rows of a part of the data, read where those of `like` were, if it is given."""
+        source, cache = self._source(), None if self._cache is None else self._cache / part
+        if like is not None and like.tap is not None:
+            source = replace(source, layer=like.tap.spec)
         return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress)
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:
     """A generator for each seed, apart from the global state."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def check_recordings(recording: Any, calibration: Any) -> None:
+    """Refuse to fit on what is no recording; None stands for no calibration rows."""
+    for given in (recording, *([] if calibration is None else [calibration])):
+        if not isinstance(given, Recording):
+            raise SettingsError(
+                f"Expected a Recording to fit on, but got {type(given).__name__}; make one with record(model, data) or "
+                "Recording.of(task, features, outputs, targets)."
+            )

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
 from splitpoint.calibration import reference
-from splitpoint.errors import DataError, SettingsError, StorageError
+from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
 from splitpoint.features import Tap
 from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.layout import Layout
@@ -205,7 +206,7 @@ class PostHocPredictor(Predictor[P]):
             with torch.autocast(output.device.type, enabled=False):
                 return self._predict(self.layout.features(features), output)
 
-    def predict_rows(self, features: Tensor, outputs: Tensor) -> P:
+    def predict_rows(self, features: Tensor | np.ndarray[Any, Any], outputs: Tensor | np.ndarray[Any, Any]) -> P:
         """The prediction for rows that were recorded before, on the CPU.
 
         Args:
@@ -217,15 +218,21 @@ class PostHocPredictor(Predictor[P]):
                 "Expected a model with one answer for each row to predict from rows, but it answers with maps or "
                 "sequences; call the predictor with the model's own inputs."
             )
-        if not len(features) or len(features) != len(outputs):
+        given, answers = torch.as_tensor(features), torch.as_tensor(outputs)
+        if not len(given) or len(given) != len(answers):
             raise DataError(
-                f"Expected features and outputs of as many rows, at least one, but got {len(features)} and "
-                f"{len(outputs)}."
+                f"Expected features and outputs of as many rows, at least one, but got {len(given)} and {len(answers)}."
             )
         device, rows = placement(self)[0], self.method.rows_per_call
-        pairs = zip(features.split(rows), outputs.split(rows), strict=True)
-        with torch.no_grad():
-            return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
+        pairs = zip(given.split(rows), answers.split(rows), strict=True)
+        try:
+            with torch.no_grad():
+                return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
+        except RuntimeError as error:
+            raise ShapeError(
+                f"Expected features (rows, channels) and outputs as in the rows of the fit, but got "
+                f"{tuple(given.shape)} and {tuple(answers.shape)}; read them at the same layer."
+            ) from error
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the base model's weights included where `fit` trained it."""

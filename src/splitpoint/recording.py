@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import DiskTable, Table
-from splitpoint.errors import DataError
+from splitpoint.errors import DataError, ShapeError
 from splitpoint.features import LayerSpec, Tap, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.layout import Layout
@@ -66,9 +67,9 @@ class Recording:
     @staticmethod
     def of(
         task: Task,
-        features: Tensor,
-        outputs: Tensor,
-        targets: Tensor,
+        features: Tensor | np.ndarray[Any, Any],
+        outputs: Tensor | np.ndarray[Any, Any],
+        targets: Tensor | np.ndarray[Any, Any],
         *,
         tap: Tap | None = None,
         layout: Layout | None = None,
@@ -83,7 +84,13 @@ class Recording:
             tap: the model that they come from and where in it; a predictor without one predicts from rows only.
             layout: how the model's outputs are shaped; plain vectors by default.
         """
-        rows = _columns(ROWS, [features], outputs, targets, task).rows()
+        table, answers, wanted = (torch.as_tensor(values) for values in (features, outputs, targets))
+        if table.dim() != 2 or len(table) != len(answers):
+            raise ShapeError(
+                f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "
+                f"{tuple(table.shape)}; flatten or pool them, one line for each row."
+            )
+        rows = _columns(ROWS, [table], answers, wanted, task).rows()
         if not len(rows["features"]):
             raise DataError("Expected at least two rows with a target, but got none; check the targets.")
         places = 1 if tap is None else max(len(tap.names), 1)

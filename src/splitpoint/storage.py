@@ -67,6 +67,8 @@ def load(
         method = _method(description)
         if isinstance(method, NetworkBaseline):
             return _networks(path, method, description, tensors, model, map_location)
+        if model is not None and not description["layer"]:
+            raise StorageError(f"Expected no model, since {path} was fitted on rows without one; leave it out.")
         own = _with_weights(path, method, tensors, model)
         if strict and own is None and description["base_model"] != _fingerprint(model):
             raise StorageError(

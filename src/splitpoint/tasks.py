@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -299,30 +299,14 @@ class RegressionAnswer:
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
 
-        def shaped(values: Tensor) -> Tensor:
+        def shaped(name: str, values: Tensor) -> Tensor:
+            if name in ("lowers", "uppers"):
+                return torch.stack([layout.restore(value, like) for value in values.unbind(-1)], -1)
             return layout.restore(values, like)
 
-        def optional(values: Tensor | None) -> Tensor | None:
-            return None if values is None else shaped(values)
-
-        def bounds(values: Tensor) -> Tensor:
-            return torch.stack([shaped(value) for value in values.unbind(-1)], -1)
-
-        return RegressionPrediction(
-            mean=shaped(self.mean),
-            levels=self.levels,
-            lowers=bounds(self.lowers),
-            uppers=bounds(self.uppers),
-            aleatoric=shaped(self.aleatoric),
-            epistemic=shaped(self.epistemic),
-            total=shaped(self.total),
-            reference=reference,
-            mar=optional(self.mar),
-            mar_up=optional(self.mar_up),
-            mar_down=optional(self.mar_down),
-            scale=optional(self.scale),
-            freedom=optional(self.freedom),
-        )
+        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        own |= {name: shaped(name, values) for name, values in own.items() if isinstance(values, Tensor)}
+        return RegressionPrediction(**own, reference=reference)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 from splitpoint import cli
 from splitpoint.baselines import METHODS
 from splitpoint.bench import run as running
-from splitpoint.bench.fitting import Methods, judged
+from splitpoint.bench.fitting import Methods, judge_rows
 from splitpoint.bench.protocols import Protocol
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record
 from splitpoint.bench.run import Stacked, bench, done_in, left
@@ -237,7 +237,7 @@ TOY = Suite(
     cost=lambda work: len(work.trials),
     trial=toy_trial,
     fit=TOYS,
-    judge=judged,
+    judge=judge_rows,
 )
 
 

@@ -13,7 +13,7 @@ from splitpoint.batches import Data, first_batch
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT
-from splitpoint.method import PostHoc
+from splitpoint.method import PostHoc, check_recordings
 from splitpoint.networks import Factory
 from splitpoint.networks.surgery import weight_layers
 from splitpoint.predictor import PostHocPredictor
@@ -128,6 +128,7 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
         self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
     ) -> PostHocPredictor[Any]:
         """See `Method`."""
+        check_recordings(recording, calibration)
         heads = self._of_task(recording.task)
         held_out = calibration if self._wants(heads, calibration is not None) else None
         found: PostHocPredictor[Any] = heads.fit_rows(recording, calibration=held_out, seed=seed, progress=progress)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from splitpoint.baselines import METHODS
-from splitpoint.bench.suite import Fit, Judged, Trial, Work
+from splitpoint.bench.suite import Fit, Result, Trial, Work
 from splitpoint.metrics import Evidence, measured
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.prediction import Prediction
@@ -75,7 +75,7 @@ class Methods:
             own = dict(changes.get(name, {}))
             method = METHODS[name](**(training | own if first.start == "factory" else own))._of_task(self.task)
             predictors, seconds = base.fit(method)
-            yield Fit(name, predictors, training | base.told | described(method, own), seconds)
+            yield Fit(name, predictors, training | base.settings | described(method, own), seconds)
 
 
 def described(method: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Base:
         return replace(self, starts=networks, seconds=time.process_time() - began, known={})
 
     @property
-    def told(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What the records tell of the rows."""
         return {} if self.calibration is None else {"calibration_rows": len(self.calibration[0][0])}
 
@@ -163,9 +163,9 @@ def predicted(predictor: Predictor[Any], inputs: Any) -> tuple[Any, float]:
     return prediction, (time.process_time() - began) / len(prediction)
 
 
-def judged(work: Work, fit: Fit, place: int, trial: Trial) -> Judged:  # noqa: ARG001
+def judge_rows(work: Work, fit: Fit, place: int, trial: Trial) -> Result:  # noqa: ARG001
     """All metrics of a predictor on the test rows of a trial, as `Suite.judge`."""
     inputs, target = trial.test
     prediction, seconds = predicted(fit.predictors[place], inputs)
     shifted = None if trial.shifted is None else fit.predictors[place].predict(trial.shifted)
-    return Judged(measured(Evidence(prediction, target, trial.scale, ood=shifted), recorded=True), seconds)
+    return Result(measured(Evidence(prediction, target, trial.scale, ood=shifted), recorded=True), seconds)

@@ -119,7 +119,7 @@ def parse(line: str) -> Record:
 def current(values: Mapping[str, Any]) -> dict[str, Any]:
     """An older line, of a record or of what pages draw, with the names of today.
 
-    Its data set is told together with its network, if it has one.
+    Its data set is written together with its network, as in ``cifar10/vgg16``, if it has one.
     """
     dataset, _, network = values["dataset"].partition("/")
     found = {**values, "dataset": dataset, "network": network}

@@ -7,14 +7,14 @@ done takes no other with it; it is recorded as failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import RECORDS, Cell, Journal, Record, versions, whole_stacks
-from splitpoint.bench.suite import Request, Suite, Work
+from splitpoint.bench.suite import Request, Stacked, Suite, Work
 from splitpoint.bench.suites import SUITES
 from splitpoint.bench.workers import run_all
 from splitpoint.errors import SettingsError, SplitPointError
@@ -116,24 +116,6 @@ def _count(number: int, thing: str) -> str:
 # What is left
 
 
-@dataclass(frozen=True)
-class Stacked:
-    """Work that is trained as one stack, in one process.
-
-    Attributes:
-        works: which differ in the law of noise alone.
-        cost: rough size in any unit.
-    """
-
-    works: tuple[Work, ...]
-    cost: float
-
-    @property
-    def label(self) -> str:
-        """The work in words."""
-        return ", ".join(work.label for work in self.works)
-
-
 def done_in(records: Iterable[Record], *, retry: bool = False) -> Done:
     """Which trials of a cell and seed are recorded already; those that failed do not count with `retry`."""
     found: dict[tuple[Cell, int], set[int]] = {}
@@ -198,14 +180,14 @@ def _sheltered(work: Work) -> Iterator[Outcome]:
     except Exception as error:
         rest = work.methods[done:]
         if len(work.methods) > 1:
-            parts = [replace(work, methods=own) for own in (rest[:1], rest[1:]) if own]
+            smaller = [replace(work, methods=own) for own in (rest[:1], rest[1:]) if own]
         elif len(work.trials) > 1:
-            parts = [replace(work, trials=(trial,)) for trial in work.trials]
+            smaller = [replace(work, trials=(trial,)) for trial in work.trials]
         else:
-            told = {"error": f"{type(error).__name__}: {error}", "settings": SUITES[work.suite].settings(work)}
-            yield Outcome([_record(work, work.methods[0], work.trials[0], **told)], [])
+            parts = {"error": f"{type(error).__name__}: {error}", "settings": SUITES[work.suite].settings(work)}
+            yield Outcome([_record(work, work.methods[0], work.trials[0], **parts)], [])
             return
-        for part in parts:
+        for part in smaller:
             yield from _sheltered(part)
 
 
@@ -218,14 +200,14 @@ def _outcomes(works: Sequence[Work]) -> Iterator[Outcome]:
             part = replace(fit, predictors=fit.predictors[start : start + len(own)])
             start += len(own)
             for place, trial in enumerate(own):
-                judged = suite.judge(work, part, place, trial)
+                result = suite.judge(work, part, place, trial)
                 timing = {
                     "train_cpu_s": fit.seconds / len(fit.predictors),
-                    "infer_us_per_row": 1e6 * judged.seconds_per_row,
+                    "infer_us_per_row": 1e6 * result.seconds_per_row,
                 }
-                parts = {"metrics": judged.metrics, "timing": timing, "settings": dict(fit.settings)}
+                parts = {"metrics": result.metrics, "timing": timing, "settings": dict(fit.settings)}
                 outcome.records.append(_record(work, fit.method, work.trials[place], **parts))
-                outcome.drawings.extend([judged.drawing] if judged.drawing else [])
+                outcome.drawings.extend([result.drawing] if result.drawing else [])
         yield outcome
 
 

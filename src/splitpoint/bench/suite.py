@@ -113,6 +113,24 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """Work that is trained as one stack, in one process.
+
+    Attributes:
+        works: which differ in the law of noise alone.
+        cost: rough size in any unit.
+    """
+
+    works: tuple[Work, ...]
+    cost: float
+
+    @property
+    def label(self) -> str:
+        """The work in words."""
+        return ", ".join(work.label for work in self.works)
+
+
+@dataclass(frozen=True)
 class Request:
     """What a user asks a suite for.
 
@@ -180,7 +198,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Result:
     """How a predictor did on a trial.
 
     Attributes:
@@ -244,7 +262,7 @@ class Suite:
     cost: Callable[[Work], float]
     trial: Callable[[Work, int], Any]
     fit: Callable[[Sequence[Work], Sequence[Any]], Iterator[Fit]]
-    judge: Callable[[Work, Fit, int, Any], Judged]
+    judge: Callable[[Work, Fit, int, Any], Result]
     stack: Callable[[Work], Hashable | None] = lambda _: None
     one_by_one: Callable[[Work], bool] = lambda _: False
     variants: Mapping[str, Variant] = field(default_factory=dict)

@@ -13,12 +13,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tqdm import tqdm
 
 from splitpoint.bench.record import RECORDS, Journal, Record
+from splitpoint.bench.suite import Stacked
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 BAR = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
@@ -28,21 +29,6 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of two settings in malloc.h."""
 
 
-class Work(Protocol):
-    """A piece of work that can be sent to another process."""
-
-    @property
-    def label(self) -> str:
-        """What it is, for people."""
-        ...
-
-    @property
-    def cost(self) -> float:
-        """How large it is, in any unit."""
-        ...
-
-
-W = TypeVar("W", bound=Work)
 T = TypeVar("T")
 
 
@@ -51,8 +37,8 @@ def _only_records(stack: Any) -> list[Record]:
 
 
 def run_all(
-    work: Sequence[W],
-    run: Callable[[W], Iterator[T]],
+    work: Sequence[Stacked],
+    run: Callable[[Stacked], Iterator[T]],
     folder: Path,
     *,
     jobs: int,
@@ -93,8 +79,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _results(
-    work: Sequence[W], run: Callable[[W], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
-) -> Iterator[tuple[W, list[T]]]:
+    work: Sequence[Stacked], run: Callable[[Stacked], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
+) -> Iterator[tuple[Stacked, list[T]]]:
     """Pieces with what came of them, in the order in which they are done."""
     if jobs == 1:
         with _arithmetic(threads):
@@ -106,7 +92,7 @@ def _results(
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads)) as pool:
         try:
-            pending: dict[Future[list[T]], W] = {pool.submit(_collect, run, piece): piece for piece in work}
+            pending: dict[Future[list[T]], Stacked] = {pool.submit(_collect, run, piece): piece for piece in work}
             while pending:
                 shown.set_postfix_str(f"{len(pending)} left")
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
@@ -138,7 +124,7 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def _collect(run: Callable[[W], Iterator[T]], piece: W) -> list[T]:
+def _collect(run: Callable[[Stacked], Iterator[T]], piece: Stacked) -> list[T]:
     return list(run(piece))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -55,11 +56,26 @@ def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] 
         seed: of the initial weights, those of layers that `change` adds included.
         change: what is done to the network before it is used.
     """
+    _check_factory(factory)
     with torch.inference_mode(False), seeded(seed):
         network = factory()
         if not isinstance(network, nn.Module):
             raise SettingsError(f"Expected a function that builds a torch.nn.Module, but got {type(network).__name__}.")
         return network if change is None else change(network)
+
+
+def _check_factory(factory: Factory) -> None:
+    """Refuse what cannot be called without arguments, such as a class of networks, or the forward pass of one."""
+    try:
+        inspect.signature(factory).bind()
+    except ValueError:  # a built-in function that does not say what it takes
+        return
+    except TypeError:
+        name = getattr(factory, "__name__", type(factory).__name__)
+        raise SettingsError(
+            f"Expected a torch.nn.Module, or a function without arguments that builds one, but got {name}, which "
+            "takes some; call it, or wrap it in a lambda."
+        ) from None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from splitpoint.bench.artefacts import Curve
 from splitpoint.bench.fitting import Methods, predicted
 from splitpoint.bench.protocols import Budget, trial_of
 from splitpoint.bench.record import Cell
-from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Trial, Work
+from splitpoint.bench.suite import Fit, Option, Request, Result, Suite, Trial, Work
 from splitpoint.bench.suites import uci
 from splitpoint.datasets import NOISE_LAWS
 from splitpoint.datasets import cubic as rows
@@ -75,7 +75,7 @@ def network() -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
+def judge(work: Work, fit: Fit, place: int, own: Trial) -> Result:
     """Metrics on the test rows in the range of the training rows, beside those out of it; a curve of one trial."""
     inputs, target = own.test
     prediction, seconds = predicted(fit.predictors[place], inputs)
@@ -83,7 +83,7 @@ def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
     evidence = Evidence(prediction[known], target[known], own.scale, ood=prediction[~known])
     drawn = work.trials[place] == DRAWN_TRIAL
     drawing = curve(work.cell(fit.method), fit.predictors[place], own) if drawn else None
-    return Judged(measured(evidence, recorded=True), seconds, drawing)
+    return Result(measured(evidence, recorded=True), seconds, drawing)
 
 
 def curve(cell: Cell, predictor: Predictor[Any], own: Trial) -> Curve:

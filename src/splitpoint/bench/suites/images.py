@@ -34,7 +34,7 @@ from splitpoint.bench.image_experiments import (
 from splitpoint.bench.image_rows import LabelledRows, RowFits
 from splitpoint.bench.image_trials import ImageTrial, batches
 from splitpoint.bench.networks import NETWORKS
-from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Work
+from splitpoint.bench.suite import Fit, Option, Request, Result, Suite, Work
 from splitpoint.bench.training import Schedule, cross_entropy
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.metrics import measured
@@ -108,7 +108,7 @@ def fit(works: Sequence[Work], data: Sequence[ImageTrial]) -> Iterator[Fit]:
     return (_post_hoc if work.group == POST_HOC else _trained)(work, images)
 
 
-def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Judged:
+def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Result:
     """Metrics of a fitted method, and what a page draws of it, where the trial is the drawn one."""
     evidence, seconds = evidence_of(fitted)
     drawn = None
@@ -116,7 +116,7 @@ def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Judged:
         shown = data if fitted.method == SHOWN_METHOD else None
         calibrated = calibrates(fitted.method)
         drawn = drawing(IMAGES.cell(work, fitted.method), evidence, calibrated=calibrated, shown=shown)
-    return Judged(measured(evidence, recorded=True), seconds, drawn)
+    return Result(measured(evidence, recorded=True), seconds, drawn)
 
 
 def calibrates(name: str) -> bool:

@@ -33,7 +33,7 @@ from splitpoint.bench.image_experiments import (
 from splitpoint.bench.image_rows import LabelledRows, RowFits
 from splitpoint.bench.image_trials import CALIBRATION_SHARE, ImageTrial, batches
 from splitpoint.bench.networks import NETWORKS
-from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Work
+from splitpoint.bench.suite import Fit, Option, Request, Result, Suite, Work
 from splitpoint.bench.suites.images import calibrates, method_of
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.metrics import measured
@@ -135,10 +135,10 @@ def fit(works: Sequence[Work], data: Sequence[ImageTrial]) -> Iterator[Fit]:
     return (_joint if variants[0].joint else _stagewise)(work, variants, images)
 
 
-def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Judged:  # noqa: ARG001
+def judge(work: Work, fitted: Fit, place: int, data: ImageTrial) -> Result:  # noqa: ARG001
     """Metrics of a fitted variant."""
     evidence, seconds = evidence_of(fitted)
-    return Judged(measured(evidence, recorded=True), seconds)
+    return Result(measured(evidence, recorded=True), seconds)
 
 
 def _stagewise(work: Work, variants: Sequence[Variant], data: ImageTrial) -> Iterator[Fit]:

@@ -14,7 +14,7 @@ from torch import nn
 from splitpoint.bench.fitting import Methods, predicted
 from splitpoint.bench.protocols import NOISES, PROTOCOLS, Budget
 from splitpoint.bench.record import Record
-from splitpoint.bench.suite import Fit, Judged, Option, Request, Suite, Trial, Work
+from splitpoint.bench.suite import Fit, Option, Request, Result, Suite, Trial, Work
 from splitpoint.datasets import TABLES
 from splitpoint.metrics import Evidence, measured
 from splitpoint.networks import Factory
@@ -86,12 +86,12 @@ def network(own: Trial) -> Factory:
     return lambda: nn.Sequential(nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
 
-def judge(work: Work, fit: Fit, place: int, own: Trial) -> Judged:
+def judge(work: Work, fit: Fit, place: int, own: Trial) -> Result:
     """Metrics on the test rows, of ensembles as the protocol has them."""
     inputs, target = own.test
     prediction, seconds = predicted(fit.predictors[place], inputs)
     prediction = PROTOCOLS[work.protocol].as_published(fit.method, prediction)
-    return Judged(measured(Evidence(prediction, target, own.scale), recorded=True), seconds)
+    return Result(measured(Evidence(prediction, target, own.scale), recorded=True), seconds)
 
 
 def cost(work: Work) -> float:

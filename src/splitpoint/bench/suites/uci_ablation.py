@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from splitpoint.bench.fitting import CALIBRATED, POST_HOC, Base, described, judged
+from splitpoint.bench.fitting import CALIBRATED, POST_HOC, Base, described, judge_rows
 from splitpoint.bench.protocols import CALIBRATION_SHARE, PROTOCOLS, Rows
 from splitpoint.bench.suite import Fit, Option, Request, Suite, Trial, Work
 from splitpoint.bench.suites import uci
@@ -136,8 +136,8 @@ def _stagewise(work: Work, trials: Sequence[Trial]) -> Iterator[Fit]:
                 Regression(), training
             )
         predictors, seconds = bases[share].fit(recipe)
-        told = {"share": share} if work.group == POST_HOC else bases[share].told
-        yield Fit(variant.name, predictors, training | told | described(recipe, {}), seconds)
+        rows_of = {"share": share} if work.group == POST_HOC else bases[share].settings
+        yield Fit(variant.name, predictors, training | rows_of | described(recipe, {}), seconds)
 
 
 def _jointly(work: Work, trials: Sequence[Trial]) -> Iterator[Fit]:
@@ -200,7 +200,7 @@ UCI_ABLATION = Suite(
     cost=cost,
     trial=uci.trial,
     fit=fit,
-    judge=judged,
+    judge=judge_rows,
     one_by_one=lambda work: work.group == JOINT,
     variants=VARIANTS,
     obstacles=uci.obstacles,
