@@ -16,10 +16,10 @@ from splitpoint.bench.record import Journal
 from splitpoint.bench.suites import SUITES
 from splitpoint.bench.suites.cubic import CUBIC
 from splitpoint.cli import main
-from splitpoint.datasets.folders import VARIABLE
+from splitpoint.datasets.entry import VARIABLE
 from splitpoint.datasets.registry import SETS
 from splitpoint.metrics import METRICS
-from splitpoint.metrics.evidence import Metric
+from splitpoint.metrics.table import Metric
 from splitpoint.tasks import Answer, RegressionAnswer
 
 

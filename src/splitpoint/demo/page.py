@@ -49,8 +49,8 @@ def run(out: Path, seed: int = 0, progress: bool = True) -> str:
     cubic, digits = run_cubic(seed, progress), run_digits(seed, progress)
     page = out / "index.html"
     write_text(page, _page(cubic, digits))
-    tables = map(as_text, (cubic.table, digits.calibration_table, digits.detection_table))
-    text = "\n\n".join([CUBIC_TEXT, next(tables), DIGITS_TEXT, *tables])
+    tables = [as_text(rows) for rows in (digits.calibration_table, digits.detection_table)]
+    text = "\n\n".join([CUBIC_TEXT, as_text(cubic.table), DIGITS_TEXT, *tables])
     return f"{text}\n\nDone in {time.perf_counter() - began:.0f} s. Page with figures:\n  {page}"
 
 
