@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from golden.make import CASES, COMMANDS, predicted, read, recorded, summary
+from golden.make import CASES, COMMANDS, OLD_FILES, loaded, predicted, read, recorded, summary
 
 CLOSE = 1e-3
 """Relative to a number, or to the largest one of its field."""
@@ -13,6 +13,7 @@ SMOOTH = {"rmse", "mpiw", "crps", "winkler", "nll", "brier"}
 
 PREDICTIONS, SAME_MACHINE = read("predictions")
 RECORDS, _ = read("records")
+FILES, _ = read("format1")
 
 
 def assert_close(found, expected, where, share=CLOSE):
@@ -23,15 +24,24 @@ def assert_close(found, expected, where, share=CLOSE):
 def test_every_case_is_stored_and_nothing_else():
     assert PREDICTIONS.keys() == CASES.keys()
     assert RECORDS.keys() == set(COMMANDS)
+    assert FILES.keys() == OLD_FILES.keys()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_predictions_are_those_that_are_stored(name):
-    found, expected = summary(predicted(CASES[name])), PREDICTIONS[name]
+def assert_stored(found, expected, name):
     assert found.keys() == expected.keys()
     for field, (digest, numbers) in expected.items():
         assert_close(found[field][1], numbers, f"{name}: {field}")
         assert digest == found[field][0] or not SAME_MACHINE, f"{field} differs in its last bits"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_predictions_are_those_that_are_stored(name):
+    assert_stored(summary(predicted(CASES[name])), PREDICTIONS[name], name)
+
+
+@pytest.mark.parametrize("name", OLD_FILES)
+def test_files_of_format_1_predict_as_they_did(name):
+    assert_stored(summary(loaded(name)), FILES[name], name)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[command.split()[1] for command in COMMANDS])

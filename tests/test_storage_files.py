@@ -107,7 +107,7 @@ def test_a_newer_format_is_refused(tmp_path):
     uq = regression()
     path = rewritten(saved(uq, tmp_path), lambda description: description.update(format=99))
     with pytest.raises(
-        StorageError, match=r"Expected a file of format 1 or older, but .* has format 99; install a newer"
+        StorageError, match=r"Expected a file of format 2 or older, but .* has format 99; install a newer"
     ):
         sp.load(path, uq.base)
 
@@ -226,8 +226,8 @@ def test_the_file_is_plain_safetensors_with_readable_metadata(tmp_path):
     path = saved(regression(), tmp_path)
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["splitpoint"])
-    assert description["format"] == 1
-    assert description["kind"] == "regression"
+    assert description["format"] == 2
+    assert description["kind"] == "SplitPointRegressor"
     assert description["layer"]["names"] == ["fc:input"]
     length = int.from_bytes(io.BytesIO(path.read_bytes()).read(8), "little")
     assert json.loads(path.read_bytes()[8 : 8 + length])["scale"]["dtype"] == "F32"

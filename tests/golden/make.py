@@ -95,7 +95,7 @@ CASES = {
     for own in PROBLEMS
     for name, recipe in METHODS.items()
     if problem(own).task in recipe.tasks and not (own in ("maps", "label_maps") and name in NO_MAPS)
-    if name != "splitpoint_layers"  # later than the others
+    if name != "splitpoint_layers"  # its numbers are in the records of images
 } | {
     "deep_ensemble with a temperature": Case("deep_ensemble", "classes", {"temperature": "nll"}, True),
     "ddu with a temperature": Case("ddu", "classes", {"temperature": "nll"}, True),
@@ -166,6 +166,18 @@ def summary(prediction):
     return found
 
 
+# Files
+
+OLD_FILES = {path.stem: path.stem.split()[1] for path in sorted((FOLDER / "format1").glob("*.safetensors"))}
+"""Predictors in files of format 1, which nothing writes any more, and the problems they are of; they hold networks."""
+
+
+def loaded(name):
+    """The prediction of an old file for the fresh inputs of its problem."""
+    own = problem(OLD_FILES[name])
+    return sp.load(FOLDER / "format1" / f"{name}.safetensors", own.factory)(own.fresh)
+
+
 # Records
 
 COMMANDS = (
@@ -195,7 +207,7 @@ def place(record):
     return " ".join(filter(None, names))
 
 
-# Files
+# What is stored
 
 
 def machine():
@@ -227,4 +239,5 @@ def write(name, values):
 
 if __name__ == "__main__":
     write("predictions", {name: summary(predicted(case)) for name, case in CASES.items()})
+    write("format1", {name: summary(loaded(name)) for name in OLD_FILES})
     write("records", {command: recorded(command) for command in COMMANDS})
