@@ -16,7 +16,7 @@ import torch
 
 import splitpoint as sp
 from splitpoint.datasets import NOISE_LAWS, cubic
-from splitpoint.demo.networks import train_cubic
+from splitpoint.demo.tasks import train_cubic
 from splitpoint.metrics import auroc, picp, picp_down, picp_up, winkler
 
 METHODS = {"default": sp.SplitPointRegressor(), "leverage=False": sp.SplitPointRegressor(leverage=False)}

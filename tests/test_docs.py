@@ -1,5 +1,6 @@
 """The documentation cannot rot: its code runs, its links resolve, and it names everything that is public."""
 
+import ast
 import re
 import warnings
 from dataclasses import fields
@@ -9,11 +10,15 @@ import pytest
 import torch
 
 import splitpoint
+from splitpoint.baselines import METHODS
+from splitpoint.bench.suites import SUITES
 from splitpoint.datasets import SETS
+from splitpoint.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"`(\w+)`")
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 EXPECTED_PAGES = {
     "api",
@@ -91,6 +96,58 @@ def test_every_setting_is_in_the_reference(method):
 def test_every_field_of_a_prediction_is_in_the_reference(kind):
     text = (ROOT / "docs" / "api.md").read_text()
     assert [key for key in kind.__dataclass_fields__ if f"`{key}`" not in text] == []
+
+
+def section(page, title):
+    """The text below a heading, up to the next one."""
+    return re.search(rf"^#+ {title}$(.*?)(?=^#|\Z)", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)[1]
+
+
+def rows(page, title):
+    """Cells of the lines of tables there that begin with a name."""
+    lines = [line for line in section(page, title).splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def test_methods_and_their_settings_are_those_of_the_table():
+    found = [row for row in rows("methods.md", "The methods") if len(row) > 2]
+    assert [row[0].strip("`") for row in found] == list(METHODS)
+    for name, *_, settings in found:
+        defaults = {field.name: field.default for field in fields(METHODS[name.strip("`")].method)}
+        for setting, default in re.findall(r"`(\w+)` \((.+?)\)", settings):
+            assert defaults[setting] == ast.literal_eval(default), (name, setting)
+
+
+def test_shared_settings_of_methods_exist():
+    kinds = [splitpoint.SplitPointRegressor, *(recipe.method for recipe in METHODS.values())]
+    known = {field.name for kind in kinds for field in fields(kind)}
+    named = {name for row in rows("methods.md", "The methods") if len(row) == 2 for name in NAME.findall(row[0])}
+    assert known >= named >= {"training", "epochs", "confidence_level"}
+
+
+def test_every_figure_that_evaluate_gives_is_in_the_reference():
+    given = {"ood", "adversarial", "prediction.scale", "prediction.sets"}
+    figures = {name for name, entry in METRICS.items() if entry.function is not None and given.issuperset(entry.needs)}
+    table = [line for line in section("api.md", "evaluate").splitlines() if line.startswith("| ")]
+    assert set(NAME.findall("\n".join(table))) - {"ood", "adversarial"} == figures | {"rows", "level"}
+
+
+def test_every_suite_is_a_command_of_the_benchmark_page():
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert set(re.findall(r"^\| `splitpoint bench ([\w-]+)` \|", text, re.MULTILINE)) == set(SUITES)
+
+
+def test_sets_out_of_distribution_are_those_of_the_table():
+    found = {name: row[1] for row in rows("benchmarks.md", "Image experiments") for name in NAME.findall(row[0])}
+    assert {name: tuple(NAME.findall(ood)) for name, ood in found.items()} == {
+        name: entry.ood for name, entry in SETS.items() if entry.kind == "images" and entry.ood
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_words_are_those_of_the_library(page):
+    """Images are no pictures, and what is out of distribution is not foreign."""
+    assert re.findall(r"\b(?:pictures?|foreign)\b", page.read_text(), re.IGNORECASE) == []
 
 
 def test_every_data_set_is_in_its_page():

@@ -61,32 +61,13 @@ class Scripted:
 
 
 def regression_of(score, scale=None):
-    zero = torch.zeros_like(score)
-    return RegressionPrediction(
-        aleatoric=score,
-        epistemic=score,
-        total=score,
-        reference=None,
-        mean=zero,
-        levels=(0.9,),
-        lowers=zero[..., None] - 1,
-        uppers=zero[..., None] + 1,
-        scale=scale,
-    )
+    zero, bound = torch.zeros_like(score), torch.ones_like(score)[..., None]
+    return RegressionPrediction(score, score, score, None, zero, (0.9,), -bound, bound, scale=scale)
 
 
 def classes_of(probs, score, axis=1, sets=None):
-    return ClassificationPrediction(
-        aleatoric=-score,
-        epistemic=score,
-        total=score,
-        reference=None,
-        probs=probs,
-        base_probs=probs,
-        label=probs.argmax(axis),
-        mar=probs,
-        sets=sets,
-    )
+    label = probs.argmax(axis)
+    return ClassificationPrediction(-score, score, score, None, probs, probs, label, mar=probs, sets=sets)
 
 
 # Regression

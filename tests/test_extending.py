@@ -19,7 +19,7 @@ from splitpoint.cli import main
 from splitpoint.datasets.entry import VARIABLE
 from splitpoint.datasets.registry import SETS
 from splitpoint.metrics import METRICS
-from splitpoint.metrics.evidence import Metric
+from splitpoint.metrics.table import Metric
 from splitpoint.tasks import Answer, RegressionAnswer
 
 

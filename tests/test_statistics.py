@@ -6,7 +6,7 @@ import torch
 import splitpoint as sp
 from splitpoint.datasets import NOISE_LAWS, cubic
 from splitpoint.datasets.cubic import side_quantiles
-from splitpoint.demo.networks import train_cubic
+from splitpoint.demo.tasks import train_cubic
 from splitpoint.metrics import auroc, picp, picp_down, picp_up
 
 pytestmark = pytest.mark.slow

@@ -18,17 +18,22 @@ from splitpoint.errors import (
 from splitpoint.evaluation import evaluate
 from splitpoint.inspection import layers
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
+from splitpoint.recording import Recording
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 from splitpoint.storage import load
+from splitpoint.tasks import Classification, Regression
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CacheError",
+    "Classification",
     "ClassificationPrediction",
     "ClassificationPredictor",
     "DataError",
     "LayerError",
+    "Recording",
+    "Regression",
     "RegressionPrediction",
     "RegressionPredictor",
     "SettingsError",

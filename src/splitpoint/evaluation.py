@@ -10,8 +10,7 @@ from torch import Tensor
 
 from splitpoint.batches import Data
 from splitpoint.metrics.classification import class_axis, without_class_axis
-from splitpoint.metrics.evidence import Evidence, row_scores
-from splitpoint.metrics.table import measured
+from splitpoint.metrics.table import Evidence, measured, row_scores
 from splitpoint.prediction import (
     ClassificationPrediction,
     Prediction,

@@ -27,17 +27,10 @@ every_metric = pytest.mark.parametrize("name", ["auroc", "aupr", "fpr95"])
 def ranked(error, total, epistemic=None):
     """Prediction 0 with these total scores; the targets are the errors."""
     total = torch.as_tensor(total, dtype=torch.float64)
+    epistemic = total if epistemic is None else torch.as_tensor(epistemic, dtype=torch.float64)
     zero = torch.zeros_like(total)
-    return RegressionPrediction(
-        aleatoric=total,
-        epistemic=total if epistemic is None else torch.as_tensor(epistemic, dtype=torch.float64),
-        total=total,
-        reference=None,
-        mean=zero,
-        levels=(0.9,),
-        lowers=zero[..., None],
-        uppers=zero[..., None],
-    ), torch.as_tensor(error, dtype=torch.float64)
+    out = RegressionPrediction(total, epistemic, total, None, zero, (0.9,), zero[..., None], zero[..., None])
+    return out, torch.as_tensor(error, dtype=torch.float64)
 
 
 def literal_curve(score, loss):

@@ -1,19 +1,25 @@
-"""The two tasks of the demonstration: what is fitted, on what, and the figures that come out."""
+"""The two tasks of the demonstration: what is fitted, on what, and the figures that come out.
+
+The base networks are small and trained the ordinary way, knowing nothing of uncertainty.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from sklearn.datasets import load_digits as sklearn_digits
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
 
 from splitpoint.attacks import fgsm
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.consistency import entropy
 from splitpoint.datasets import Cubic, cubic
-from splitpoint.demo.networks import train_cubic, train_digits
 from splitpoint.metrics import accuracy, auroc, ece, mpiw, nll, picp, picp_down, picp_up, winkler
+from splitpoint.networks import seeded
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
 from splitpoint.regression import SplitPointRegressor
 
@@ -21,6 +27,72 @@ LEVEL = 0.95
 SUPPORT = 4.0
 REACH = 6.0
 EPSILON = 0.1
+
+Row: TypeAlias = tuple[str, ...]
+CUBIC_HEADER: Row = ("interval", "coverage", "above", "below", "width", "Winkler", "AUROC |x|>4")
+CALIBRATION_HEADER: Row = ("probabilities", "accuracy", "ECE", "NLL")
+DETECTION_HEADER: Row = ("score", "AUROC errors", f"FGSM {EPSILON}", "OOD")
+
+
+# Networks
+
+
+class CubicNet(nn.Module):
+    """Two hidden layers of 64 units on one input; works in units of the task's own scales."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.body = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 1) -> (N, 1)."""
+        out: Tensor = self.body(x / 2) * self.scale
+        return out
+
+
+class DigitsNet(nn.Module):
+    """A small convolutional network for 8x8 images: two convolutions, one hidden layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        maps = (nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.body = nn.Sequential(*maps, nn.Flatten(), nn.Linear(32 * 16, 64), nn.ReLU())
+        self.classes = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 1, 8, 8) -> logits (N, 10)."""
+        out: Tensor = self.classes(self.body(x))
+        return out
+
+
+def train_cubic(x: Tensor, y: Tensor, seed: int, progress: bool, epochs: int = 1500) -> CubicNet:
+    """Least squares, full batch, Adam at 1e-3."""
+    with seeded(seed):
+        net = CubicNet(float(y.std()))
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for _ in tqdm(range(epochs), desc="cubic base network", leave=False, disable=not progress):
+        optimiser.zero_grad()
+        F.mse_loss(net(x) / net.scale, y / net.scale).backward()
+        optimiser.step()
+    return net.eval()
+
+
+def train_digits(x: Tensor, y: Tensor, seed: int, progress: bool, epochs: int = 40) -> DigitsNet:
+    """Cross-entropy, batches of 32, Adam at 1e-3."""
+    with seeded(seed):
+        net = DigitsNet()
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for _ in tqdm(range(epochs), desc="digits base network", leave=False, disable=not progress):
+        for rows in torch.randperm(len(x), generator=generator).split(32):
+            optimiser.zero_grad()
+            F.cross_entropy(net(x[rows]), y[rows]).backward()
+            optimiser.step()
+    return net.eval()
+
+
+# Tasks
 
 
 @dataclass(frozen=True)
@@ -30,7 +102,7 @@ class CubicResult:
     train: Cubic
     grid: Tensor
     on_grid: dict[str, RegressionPrediction]
-    table: list[tuple[str, ...]]
+    table: list[Row]
 
 
 @dataclass(frozen=True)
@@ -40,8 +112,8 @@ class DigitsResult:
     label: Tensor
     out: ClassificationPrediction
     ood: ClassificationPrediction
-    calibration_table: list[tuple[str, ...]]
-    detection_table: list[tuple[str, ...]]
+    calibration_table: list[Row]
+    detection_table: list[Row]
 
 
 def run_cubic(seed: int, progress: bool) -> CubicResult:
@@ -51,7 +123,7 @@ def run_cubic(seed: int, progress: bool) -> CubicResult:
     wide = cubic(4000, limit=REACH, generator=generator)
     net = train_cubic(train.x, train.y, seed, progress)
     grid = torch.linspace(-REACH, REACH, 481)[:, None]
-    on_grid, table = {}, []
+    on_grid, table = {}, [CUBIC_HEADER]
     for name in ("split", "consistent", "conformal"):
         method = SplitPointRegressor(confidence_level=LEVEL, interval=name)
         calibration = (calibration_rows.x, calibration_rows.y) if name == "conformal" else None
@@ -60,21 +132,10 @@ def run_cubic(seed: int, progress: bool) -> CubicResult:
         out, far = uq(test.x), uq(wide.x)
         beyond = wide.x.abs().flatten() > SUPPORT
         score = far.epistemic.flatten()
-        shares = [metric(out, test.y) for metric in (picp, picp_up, picp_down)]
-        detected = auroc(score[~beyond], score[beyond])
-        table.append(
-            (
-                name,
-                *(f"{share:.3f}" for share in shares),
-                f"{mpiw(out, test.y):.1f}",
-                f"{winkler(out, test.y):.1f}",
-                f"{detected:.3f}",
-            )
-        )
+        shares = [f"{metric(out, test.y):.3f}" for metric in (picp, picp_up, picp_down)]
+        sizes = [f"{metric(out, test.y):.1f}" for metric in (mpiw, winkler)]
+        table.append((name, *shares, *sizes, f"{auroc(score[~beyond], score[beyond]):.3f}"))
     return CubicResult(train, grid, on_grid, table)
-
-
-CUBIC_HEADER = ("interval", "coverage", "above", "below", "width", "Winkler", "AUROC |x|>4")
 
 
 def run_digits(seed: int, progress: bool) -> DigitsResult:
@@ -91,20 +152,16 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
     attacked = uq(fgsm(net, x[test], y[test], EPSILON))
     ood = uq(shuffled_pixels(x[test], seed))
     wrong = out.base_probs.argmax(1) != y[test]
-    calibration: list[tuple[str, ...]] = [
+    calibration = [CALIBRATION_HEADER] + [
         (name, f"{100 * accuracy(p, y[test]):.1f}%", f"{ece(p, y[test]):.4f}", f"{nll(p, y[test]):.4f}")
         for name, p in (("base model", out.base_probs), ("calibrated", out.probs))
     ]
-    detection: list[tuple[str, ...]] = []
+    detection = [DETECTION_HEADER]
     for name in ("epistemic", "total", "entropy of the base softmax"):
         clean, hit, far = (_score(part, name) for part in (out, attacked, ood))
         found = (auroc(clean[~wrong], clean[wrong]), auroc(clean, hit), auroc(clean, far))
         detection.append((name, *(f"{value:.3f}" for value in found)))
     return DigitsResult(y[test], out, ood, calibration, detection)
-
-
-CALIBRATION_HEADER = ("probabilities", "accuracy", "ECE", "NLL")
-DETECTION_HEADER = ("score", "AUROC errors", f"FGSM {EPSILON}", "OOD")
 
 
 def _score(out: ClassificationPrediction, name: str) -> Tensor:

@@ -16,8 +16,6 @@ from splitpoint.metrics.classification import (
     set_coverage,
     set_size,
 )
-from splitpoint.metrics.distributions import crps
-from splitpoint.metrics.evidence import LEVEL, Evidence, Metric, on_targets, row_scores
 from splitpoint.metrics.ranking import (
     RiskCoverage,
     Sparsification,
@@ -32,6 +30,7 @@ from splitpoint.metrics.ranking import (
     spearman,
 )
 from splitpoint.metrics.regression import (
+    crps,
     mae,
     mpiw,
     picp,
@@ -50,7 +49,17 @@ from splitpoint.metrics.regression import (
     spearman_total,
     winkler,
 )
-from splitpoint.metrics.table import METRICS, measured, metric, ordered
+from splitpoint.metrics.table import (
+    LEVEL,
+    METRICS,
+    Evidence,
+    Metric,
+    measured,
+    metric,
+    on_targets,
+    ordered,
+    row_scores,
+)
 
 __all__ = [
     "LEVEL", "METRICS", "Evidence", "Metric", "Reliability", "RiskCoverage", "Sparsification", "accuracy",

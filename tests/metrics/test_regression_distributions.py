@@ -12,24 +12,15 @@ from scipy import integrate, special, stats
 from properties import examples
 from splitpoint import metrics
 from splitpoint.errors import DataError
-from splitpoint.metrics.distributions import _student_half
+from splitpoint.metrics.regression import _student_half
 from splitpoint.prediction import RegressionPrediction
 
 
 def prediction(mean, scale, freedom=None):
-    mean, scale = (None if part is None else torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale))
-    return RegressionPrediction(
-        aleatoric=mean,
-        epistemic=mean,
-        total=mean,
-        reference=None,
-        mean=mean,
-        levels=(0.9,),
-        lowers=mean[..., None],
-        uppers=mean[..., None],
-        scale=scale,
-        freedom=None if freedom is None else torch.as_tensor(freedom, dtype=torch.float64),
-    )
+    parts = (None if part is None else torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale, freedom))
+    mean, scale, freedom = parts
+    bound = mean[..., None]
+    return RegressionPrediction(mean, mean, mean, None, mean, (0.9,), bound, bound, scale=scale, freedom=freedom)
 
 
 def integrated(law, y):
