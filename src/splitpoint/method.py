@@ -60,12 +60,17 @@ class Method(ABC, Generic[R]):
     def _task(self) -> Task:
         """How targets and outputs are read, once the task is decided."""
 
+    @property
+    def _undecided(self) -> bool:
+        """Whether the task depends on the data; most methods have one task only."""
+        return False
+
     def _decided(self: M, output: Tensor, target: Tensor) -> M:  # noqa: ARG002
-        """The same settings with the task decided by a first batch; most methods have one task only."""
+        """The same settings with the task decided by a first batch."""
         return self
 
     def _of_task(self: M, task: Task) -> M:  # noqa: ARG002
-        """The same settings with the given task; most methods have one task only."""
+        """The same settings with the given task."""
         return self
 
     def _check_calibration(self, given: bool) -> None:
@@ -277,7 +282,7 @@ class PostHoc(Method[P]):
 
     def _decided_for(self: M, model: nn.Module, data: Data) -> M:
         """The same settings with the task decided by the first batch, where it is not."""
-        if len(self.tasks) == 1:
+        if not self._undecided:
             return self
         batch = first_batch(data, self.rows_per_call).to(model)
         assert batch.target is not None

@@ -129,6 +129,10 @@ class EitherMethod(RegressionMethod[R], ClassificationMethod[R]):
         classes = self.task == "classification"
         return Classification(self.output, self.ignore_index) if classes else Regression()
 
+    @property
+    def _undecided(self) -> bool:
+        return self.task == "auto"
+
     def _decided(self: E, output: Tensor, target: Tensor) -> E:
         return self if self.task != "auto" else replace(self, task=decided_task(output, target))
 

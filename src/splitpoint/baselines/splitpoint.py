@@ -94,6 +94,10 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
             return Classification(given.get("output", "logits"), given.get("ignore_index", -100))
         return Regression()
 
+    @property
+    def _undecided(self) -> bool:
+        return self.task == "auto"
+
     def _decided(self, output: Tensor, target: Tensor) -> Any:
         return self._heads(decided_task(output, target) if self.task == "auto" else self.task)
 
@@ -103,7 +107,7 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
         return self._heads(task.name)
 
     def _decided_for(self, model: nn.Module, data: Data) -> Any:
-        heads: Any = super()._decided_for(model, data)
+        heads: Any = self._heads(self.task) if self.task != "auto" else super()._decided_for(model, data)
         if not self.layers or heads.layer is not None:
             return heads
         return dataclasses.replace(heads, layer=several_layers(model, data, self.rows_per_call))
