@@ -55,6 +55,15 @@ def test_a_predictor_without_a_model_is_saved_and_loaded_without_one(tmp_path):
         sp.load(path, network())
 
 
+def test_a_prediction_sets_the_threshold_as_its_data_would():
+    model, x, features, outputs, y = arrays()
+    with_model = METHOD.fit(model, (x, y), progress=False).set_threshold(x, quantile=0.9)
+    rows = without_a_model()
+    rows.set_threshold(rows.predict_rows(features, outputs), quantile=0.9)
+    torch.testing.assert_close(rows.threshold, with_model.threshold)
+    assert torch.equal(rows.predict_rows(features, outputs).flagged, with_model(x).flagged)
+
+
 def test_rows_without_a_target_do_not_count():
     _, _, features, outputs, y = arrays()
     y[::2] = torch.nan

@@ -105,13 +105,15 @@ class Predictor(nn.Module, ABC, Generic[P]):
         if not found:
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
 
-    def set_threshold(self: Self, data: Data, quantile: float = 0.95, progress: bool = False) -> Self:
+    def set_threshold(self: Self, data: Data | Prediction, quantile: float = 0.95, progress: bool = False) -> Self:
         """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
 
         Afterwards every prediction has `flagged` and `percentile`. The data should be held out from training.
-        Outputs with several channels get a threshold each, since their scores have units of their own.
+        Outputs with several channels get a threshold each, since their scores have units of their own. A prediction
+        that was made before, such as that of `predict_rows`, serves as well as data.
         """
-        scores = [prediction.epistemic for prediction in self._each(data, progress)]
+        known = [data] if isinstance(data, Prediction) else self._each(data, progress)
+        scores = [prediction.epistemic.cpu() for prediction in known]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)

@@ -63,14 +63,16 @@ class Counting(nn.Module):
         return self.inner(x)
 
 
+@pytest.mark.parametrize("task", ["given", "auto"])
 @only(POST_HOC)
-def test_a_post_hoc_method_asks_the_model_once_about_a_row(name, own):
+def test_a_post_hoc_method_asks_the_model_once_about_a_row(name, own, task):
     """Only a first batch is looked at again, where it decides the task or the layers."""
     given, counting, size = problem(own), Counting(base(own)), 16
     x, y = given.data
-    uq = fit(name, own, model=counting, data=[(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)])
+    rows = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
+    uq = fit(name, own, model=counting, data=rows, task=given.task if task == "given" else task)
     held_out = len(given.calibration[0]) if given.task in METHODS[name].held_out else 0
-    looks = (len(METHODS[name].tasks) == 2) + (name == "splitpoint_layers")
+    looks = (len(METHODS[name].tasks) == 2 and task == "auto") + (name == "splitpoint_layers")
     assert counting.rows == len(x) + held_out + looks * size
     asked = counting.rows
     uq(given.fresh)
