@@ -72,6 +72,21 @@ def test_rows_without_a_target_do_not_count():
         Recording.of(Regression(), features, outputs, torch.full_like(y, torch.nan))
 
 
+def test_rows_that_were_read_in_another_way_are_refused():
+    model, x, features, outputs, y = arrays()
+    rows = METHOD.record(model, (x, y), progress=False)
+    named = sp.SplitPointRegressor(0.9, epochs=1, layer="2:input").fit_rows(rows, progress=False)
+    assert named.layer == "2:input"
+    for layer, given in (("0", rows), ("2:input", Recording.of(Regression(), features, outputs, y))):
+        with pytest.raises(SettingsError, match=f"Expected rows of layer='{layer}', but got rows of .* same layer="):
+            sp.SplitPointRegressor(0.9, layer=layer).fit_rows(given)
+    probs, label = torch.full((80, 2), 0.5), torch.arange(80) % 2
+    as_probs = Recording.of(Classification("probs", ignore_index=7), features, probs, label)
+    with pytest.raises(SettingsError, match="give both the same output="):
+        METHODS["softmax"]().fit_rows(as_probs)
+    assert METHODS["softmax"](output="probs").fit_rows(as_probs, progress=False).task.output == "probs"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

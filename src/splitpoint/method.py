@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Data, first_batch, output_tensor
 from splitpoint.errors import SettingsError, ShapeError
-from splitpoint.features import LayerSpec
+from splitpoint.features import LayerSpec, layer_name
 from splitpoint.hooks import frozen
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.predictor import PostHocPredictor, Predictor
@@ -194,8 +194,10 @@ class PostHoc(Method[P]):
                 f"Expected rows of {' or '.join(self.tasks)}, but got rows of {recording.task.name}; "
                 "use a method of that task."
             )
-        held_out = None if calibration is None else [calibration]
+        method, held_out = self._of_task(recording.task), None if calibration is None else [calibration]
+        method._check_rows(recording)
         if calibration is not None:
+            method._check_rows(calibration)
             widths = [rows.table.width("features") for rows in (recording, calibration)]
             if widths[0] != widths[1]:
                 raise ShapeError(
@@ -203,7 +205,22 @@ class PostHoc(Method[P]):
                     f"{widths[1]}; record both at the same layer."
                 )
         with torch.inference_mode(False), torch.enable_grad():
-            return self._of_task(recording.task)._fit_recorded([recording], held_out, [seed], progress)[0]
+            return method._fit_recorded([recording], held_out, [seed], progress)[0]
+
+    def _check_rows(self, rows: Recording) -> None:
+        """Refuse rows whose outputs or features were read in another way than these settings say."""
+        if not self._task.reads_like(rows.task):
+            raise SettingsError(
+                f"Expected rows of {self._task}, but got rows of {rows.task}; give both the same output=."
+            )
+        if self._layer is None:
+            return
+        found = None if rows.tap is None else layer_name(rows.tap.model, rows.tap.spec)
+        if rows.tap is None or layer_name(rows.tap.model, self._layer) != found:
+            raise SettingsError(
+                f"Expected rows of layer={self._layer!r}, but got rows of {found or 'no model'}; record them with the "
+                "same layer=, or leave it out."
+            )
 
     def _fit_many(
         self,

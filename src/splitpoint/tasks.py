@@ -84,6 +84,10 @@ class Task(ABC):
         """What recorded targets depend on beside the data, for the fingerprint of a cache."""
         return self.name
 
+    def reads_like(self, other: Task) -> bool:
+        """Whether the other task reads outputs in the same way."""
+        return self.name == other.name
+
     @abstractmethod
     def canonical(self, output: Tensor) -> Tensor:
         """Canonical outputs (N, D, ...) as methods compute with them: numbers, or logits (N, K, ...)."""
@@ -193,6 +197,10 @@ class Classification(Task):
     def kind(self) -> str:
         """See `Task`."""
         return f"classification from {self.output}, ignoring {self.ignore_index}"
+
+    def reads_like(self, other: Task) -> bool:
+        """See `Task`; labels that were ignored are no longer there."""
+        return isinstance(other, Classification) and self.output == other.output
 
     def canonical(self, output: Tensor) -> Tensor:
         """Logits (N, K, ...); one output D = 1 stands for K = 2 classes."""
