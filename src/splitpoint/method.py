@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,25 @@ from splitpoint.tasks import Task, TaskName
 R = TypeVar("R", bound=Predictor[Any])
 P = TypeVar("P", bound=PostHocPredictor[Any])
 M = TypeVar("M", bound="Method[Any]")
+
+
+class Given(NamedTuple):
+    """What several fits start from, one entry of every list for each: models or functions that build them, and data."""
+
+    starts: Sequence[nn.Module | Factory]
+    data: Sequence[Data]
+    calibration: Sequence[Data] | None
+    seeds: Sequence[int]
+    progress: bool
+
+
+class GivenRows(NamedTuple):
+    """The same once the rows of every model are recorded."""
+
+    rows: Sequence[Recording]
+    calibration: Sequence[Recording] | None
+    seeds: Sequence[int]
+    progress: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +143,10 @@ class Method(ABC, Generic[R]):
             )
         self._check_calibration(calibration is not None)
         with torch.inference_mode(False), torch.enable_grad():
-            return self._fit_many(models_or_factories, data, calibration, seeds, progress)
+            return self._fit_many(Given(models_or_factories, data, calibration, seeds, progress))
 
     @abstractmethod
-    def _fit_many(
-        self,
-        models_or_factories: Sequence[nn.Module | Factory],
-        data: Sequence[Data],
-        calibration: Sequence[Data] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[R]:
+    def _fit_many(self, given: Given) -> list[R]:
         """Predictors, one for each data set."""
 
     @abstractmethod
@@ -170,13 +182,7 @@ class PostHoc(Method[P]):
             raise SettingsError(f"Expected positions >= 1, but got {self.positions}.")
 
     @abstractmethod
-    def _fit_recorded(
-        self,
-        recordings: Sequence[Recording],
-        calibration: Sequence[Recording] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[P]:
+    def _fit_recorded(self, given: GivenRows) -> list[P]:
         """Predictors from the recorded rows of every model, with the task decided."""
 
     def record(self, model: nn.Module, data: Data, *, progress: bool = True) -> Recording:
@@ -205,7 +211,7 @@ class PostHoc(Method[P]):
                     f"{widths[1]}; record both at the same layer."
                 )
         with torch.inference_mode(False), torch.enable_grad():
-            return method._fit_recorded([recording], held_out, [seed], progress)[0]
+            return method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
 
     def _check_rows(self, rows: Recording) -> None:
         """Refuse rows whose outputs or features were read in another way than these settings say."""
@@ -222,25 +228,19 @@ class PostHoc(Method[P]):
                 "same layer=, or leave it out."
             )
 
-    def _fit_many(
-        self,
-        models_or_factories: Sequence[nn.Module | Factory],
-        data: Sequence[Data],
-        calibration: Sequence[Data] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[P]:
-        models = self._models(models_or_factories, data, seeds, progress)
-        method = self._decided_for(models[0], data[0])
-        numbers, many = range(len(models)), len(models) > 1
-        rows = [method._record(models[i], data[i], f"{i}/train" if many else "train", progress) for i in numbers]
+    def _fit_many(self, given: Given) -> list[P]:
+        models, progress = self._models(given), given.progress
+        method = self._decided_for(models[0], given.data[0])
+        folders = [f"{number}/" if len(models) > 1 else "" for number in range(len(models))]
+        parts = list(zip(models, given.data, folders, strict=True))
+        rows = [method._record(model, data, f"{folder}train", progress) for model, data, folder in parts]
         held_out = None
-        if calibration is not None and method._reads_calibration:
-            parts = [f"{i}/calibration" if many else "calibration" for i in numbers]
-            held_out = [method._record(models[i], calibration[i], parts[i], progress, rows[i]) for i in numbers]
-        predictors = method._fit_recorded(rows, held_out, seeds, progress)
-        for predictor, given in zip(predictors, models_or_factories, strict=True):
-            predictor.owns_base = not isinstance(given, nn.Module)
+        if given.calibration is not None and method._reads_calibration:
+            more = zip(models, given.calibration, folders, rows, strict=True)
+            held_out = [method._record(model, data, f"{to}calibration", progress, own) for model, data, to, own in more]
+        predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress))
+        for predictor, start in zip(predictors, given.starts, strict=True):
+            predictor.owns_base = not isinstance(start, nn.Module)
         return predictors
 
     @property
@@ -263,12 +263,10 @@ class PostHoc(Method[P]):
         """Largest spectral norm of the layers of networks that are trained from a factory."""
         return None
 
-    def _models(
-        self, given: Sequence[nn.Module | Factory], data: Sequence[Data], seeds: Sequence[int], progress: bool
-    ) -> list[nn.Module]:
+    def _models(self, given: Given) -> list[nn.Module]:
         """The trained models that are given, or networks that are trained now."""
-        models = [model for model in given if isinstance(model, nn.Module)]
-        factories = [factory for factory in given if not isinstance(factory, nn.Module)]
+        models = [model for model in given.starts if isinstance(model, nn.Module)]
+        factories = [factory for factory in given.starts if not isinstance(factory, nn.Module)]
         if not all(map(callable, factories)):
             raise SettingsError(
                 f"Expected the base model to be a torch.nn.Module, but got {type(factories[0]).__name__}."
@@ -288,13 +286,13 @@ class PostHoc(Method[P]):
             return models
         return train_networks(
             factories,
-            data,
-            seeds,
+            given.data,
+            given.seeds,
             self.training or NetworkTraining(),
             decide=lambda output, target: self._decided(output, target)._task,
             output_key=self.output_key,
             spectral_bound=self._spectral_bound,
-            progress=progress,
+            progress=given.progress,
         )
 
     def _decided_for(self: M, model: nn.Module, data: Data) -> M:

@@ -13,7 +13,7 @@ from splitpoint.baselines.settings import Rival
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.layout import Layout
-from splitpoint.method import PostHoc
+from splitpoint.method import GivenRows, PostHoc
 from splitpoint.prediction import Prediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
@@ -84,15 +84,9 @@ class PostHocBaseline(PostHoc[BaselinePredictor], Rival[BaselinePredictor]):
     def _answer(self, fitted: Fitted, at_output: AtOutput, output: Tensor) -> Answer:
         """The answer for a batch with canonical outputs (N, D, ...), or logits (N, K, ...) of a classifier."""
 
-    def _fit_recorded(
-        self,
-        recordings: Sequence[Recording],
-        calibration: Sequence[Recording] | None,
-        seeds: Sequence[int],
-        progress: bool,  # noqa: ARG002
-    ) -> list[BaselinePredictor]:
-        held_out: Sequence[Recording | None] = calibration or [None] * len(recordings)
-        return [self._fit_one(*part) for part in zip(recordings, held_out, seeds, strict=True)]
+    def _fit_recorded(self, given: GivenRows) -> list[BaselinePredictor]:
+        held_out: Sequence[Recording | None] = given.calibration or [None] * len(given.rows)
+        return [self._fit_one(*part) for part in zip(given.rows, held_out, given.seeds, strict=True)]
 
     @torch.no_grad()
     def _fit_one(self, rows: Recording, held_out: Recording | None, seed: int) -> BaselinePredictor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -13,8 +12,7 @@ from splitpoint.batches import Data, first_batch
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT
-from splitpoint.method import PostHoc, check_recordings
-from splitpoint.networks import Factory
+from splitpoint.method import Given, GivenRows, PostHoc, check_recordings
 from splitpoint.networks.surgery import weight_layers
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
@@ -112,20 +110,14 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
             return heads
         return dataclasses.replace(heads, layer=several_layers(model, data, self.rows_per_call))
 
-    def _fit_many(
-        self,
-        models_or_factories: Sequence[nn.Module | Factory],
-        data: Sequence[Data],
-        calibration: Sequence[Data] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[PostHocPredictor[Any]]:
-        models = self._models(models_or_factories, data, seeds, progress)
-        heads = self._decided_for(models[0], data[0])
-        held_out = calibration if self._wants(heads, calibration is not None) else None
-        found = heads.fit_many(models, data, calibration=held_out, seeds=seeds, progress=progress)
-        for predictor, given in zip(found, models_or_factories, strict=True):
-            predictor.owns_base = not isinstance(given, nn.Module)
+    def _fit_many(self, given: Given) -> list[PostHocPredictor[Any]]:
+        models = self._models(given)
+        heads = self._decided_for(models[0], given.data[0])
+        held_out = given.calibration if self._wants(heads, given.calibration is not None) else None
+        rest = {"calibration": held_out, "seeds": given.seeds, "progress": given.progress}
+        found = heads.fit_many(models, given.data, **rest)
+        for predictor, start in zip(found, given.starts, strict=True):
+            predictor.owns_base = not isinstance(start, nn.Module)
         return list(found)
 
     def fit_rows(
@@ -148,15 +140,8 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
             )
         return self.held_out and needed
 
-    def _fit_recorded(
-        self,
-        recordings: Sequence[Recording],
-        calibration: Sequence[Recording] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[PostHocPredictor[Any]]:
-        heads = self._of_task(recordings[0].task)
-        return list(heads._fit_recorded(recordings, calibration, seeds, progress))
+    def _fit_recorded(self, given: GivenRows) -> list[PostHocPredictor[Any]]:
+        return list(self._of_task(given.rows[0].task)._fit_recorded(given))
 
 
 def several_layers(model: nn.Module, data: Data, rows: int) -> list[str]:

@@ -17,6 +17,7 @@ from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.errors import SettingsError
+from splitpoint.method import Given
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Trainer
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import widen
@@ -162,15 +163,9 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         parts: Tensor = raw.float().unflatten(1, (-1, architecture.outputs))
         return parts if parts.dim() > 3 else parts.transpose(0, 1).contiguous().transpose(0, 1)
 
-    def _fit_many(
-        self,
-        models_or_factories: Sequence[nn.Module | Factory],
-        data: Sequence[Data],
-        calibration: Sequence[Data] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[NetworkPredictor]:
-        trainer = self._trainer(models_or_factories[0], data, seeds[0], progress)
+    def _fit_many(self, given: Given) -> list[NetworkPredictor]:
+        starts, data, calibration, seeds, progress = given
+        trainer = self._trainer(starts[0], data, seeds[0], progress)
         method, architecture = self._of_task(trainer.task), trainer.architecture
         if not isinstance(trainer.task, Classification) and not architecture.direct:
             raise SettingsError(
@@ -178,7 +173,7 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
                 "changes its output; leave it out, since targets are standardised."
             )
         trained = trainer.train(
-            models_or_factories, data, seeds, method._changed, method._step, members=method._members, progress=progress
+            starts, data, seeds, method._changed, method._step, members=method._members, progress=progress
         )
         held_out: Sequence[Data | None] = calibration or [None] * len(data)
         parts = zip(trained, trainer.targets, data, held_out, strict=True)

@@ -21,7 +21,7 @@ from splitpoint.features import Tap
 from splitpoint.head_method import Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
-from splitpoint.method import generators_for
+from splitpoint.method import GivenRows, generators_for
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.training import Losses, Member, held_back, train
@@ -99,24 +99,18 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     def _task(self) -> Classification:
         return Classification(self.output, self.ignore_index)
 
-    def _fit_recorded(
-        self,
-        recordings: Sequence[Recording],
-        calibration: Sequence[Recording] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[ClassificationPredictor]:
-        self._check_alike(recordings)
-        for recording in recordings:
-            self._check_logits(recording.table)
-        tables, generators = [recording.table for recording in recordings], generators_for(seeds)
-        networks, members = self._network(tables, self._trunk, generators, recordings[0].device, progress)
+    def _fit_recorded(self, given: GivenRows) -> list[ClassificationPredictor]:
+        self._check_alike(given.rows)
+        tables, generators = [recording.table for recording in given.rows], generators_for(given.seeds)
+        for table in tables:
+            self._check_logits(table)
+        networks, members = self._network(tables, self._trunk, generators, given.rows[0].device, given.progress)
         fitted = []
         for number, member in enumerate(members):
             network = networks.member(number)
             kept = self.mars == "free" or _worth_keeping(member, network)
             fitted.append(self._from_training(member.table, network if kept else None))
-        return self._fitted(recordings, fitted, calibration, generators, progress)
+        return self._fitted(given.rows, fitted, given.calibration, generators, given.progress)
 
     def _fitted(
         self,

@@ -15,7 +15,7 @@ from splitpoint.features import Tap
 from splitpoint.head_method import MOMENTUM, Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads, fit_leverage, inverse_softplus
 from splitpoint.layout import Layout
-from splitpoint.method import generators_for
+from splitpoint.method import GivenRows, generators_for
 from splitpoint.recording import Recording
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
@@ -130,15 +130,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     def _reads_calibration(self) -> bool:
         return self.interval in ("conformal", "auto")
 
-    def _fit_recorded(
-        self,
-        recordings: Sequence[Recording],
-        calibration: Sequence[Recording] | None,
-        seeds: Sequence[int],
-        progress: bool,
-    ) -> list[RegressionPredictor]:
+    def _fit_recorded(self, given: GivenRows) -> list[RegressionPredictor]:
+        recordings, calibration, generators = given.rows, given.calibration, generators_for(given.seeds)
         self._check_alike(recordings)
-        method, generators = self._resolved(calibration is not None), generators_for(seeds)
+        method = self._resolved(calibration is not None)
         prepared = [self._prepared(recording.table) for recording in recordings]
         groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
@@ -152,7 +147,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             generators_for([seed for g in generators for seed in _seeds(g, size)]),
             group=size,
             label="fitting heads",
-            progress=progress,
+            progress=given.progress,
         )
         shapes = objective.shapes(heads, scored)
         return [
