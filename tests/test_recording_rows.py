@@ -72,6 +72,26 @@ def test_rows_without_a_target_do_not_count():
         Recording.of(Regression(), features, outputs, torch.full_like(y, torch.nan))
 
 
+def a_classifier():
+    """The prediction of a classifier."""
+    rows = Recording.of(Classification(), torch.zeros(4, 2), 3 * torch.eye(4), torch.arange(4))
+    return METHODS["softmax"]().fit_rows(rows, progress=False).predict_rows(torch.zeros(4, 2), torch.eye(4))
+
+
+@pytest.mark.parametrize("name", ["conformal", "oc"])
+def test_outputs_of_another_width_are_never_broadcast(name, tmp_path):
+    """Neither by the predictor that was fitted, nor by one that was loaded, nor between training and calibration."""
+    _, x, features, outputs, y = arrays()
+    rows = Recording.of(Regression(), features, outputs, y)
+    uq = METHODS[name]().fit_rows(rows, calibration=rows, progress=False)
+    uq.save(tmp_path / "uq.safetensors")
+    for own in (uq, sp.load(tmp_path / "uq.safetensors")):
+        with pytest.raises(ShapeError, match="8 features and 1 outputs"):
+            own.predict_rows(features, x)
+    with pytest.raises(ShapeError, match=r"calibration rows with 8 features and 1 outputs .* got 8 and 3"):
+        METHODS[name]().fit_rows(rows, calibration=Recording.of(Regression(), features, x, x), progress=False)
+
+
 def test_rows_that_were_read_in_another_way_are_refused():
     model, x, features, outputs, y = arrays()
     rows = METHOD.record(model, (x, y), progress=False)
@@ -93,6 +113,13 @@ def test_rows_that_were_read_in_another_way_are_refused():
         (lambda uq, x, _: uq(x), SettingsError, "fitted on recorded rows alone; call predict_rows"),
         (lambda uq, _, f: uq.predict_rows(f, torch.zeros(3, 1)), DataError, "as many rows, at least one, but got 80"),
         (lambda uq, _, f: uq.predict_rows(f[:, :2], torch.zeros(80, 1)), ShapeError, "read them at the same layer"),
+        (
+            lambda uq, x, f: uq.predict_rows(f, x),
+            ShapeError,
+            "8 features and 1 outputs, .* got \\(80, 8\\) and \\(80, 3",
+        ),
+        (lambda uq, *_: uq.set_threshold(a_classifier()), DataError, "Expected a prediction of regression"),
+        (lambda *_: METHODS["splitpoint"](interval="conformal"), SettingsError, "use splitpoint_conformal"),
         (lambda *_: METHOD.fit_rows(np.zeros(3)), SettingsError, "Expected a Recording to fit on, but got ndarray"),
         (lambda *_: METHODS["splitpoint"]().fit_rows(None), SettingsError, "but got NoneType"),
         (lambda _, x, f: Recording.of(Regression(), f[:5], x, x), ShapeError, "of the 80 rows .* got \\(5, 8\\)"),

@@ -204,14 +204,15 @@ class PostHoc(Method[P]):
         method._check_rows(recording)
         if calibration is not None:
             method._check_rows(calibration)
-            widths = [rows.table.width("features") for rows in (recording, calibration)]
-            if widths[0] != widths[1]:
+            if recording.widths != calibration.widths:
                 raise ShapeError(
-                    f"Expected calibration rows with {widths[0]} features as the training rows have, but got "
-                    f"{widths[1]}; record both at the same layer."
+                    "Expected calibration rows with {} features and {} outputs as the training rows have, but got "
+                    "{} and {}; record both at the same layer.".format(*recording.widths, *calibration.widths)
                 )
         with torch.inference_mode(False), torch.enable_grad():
-            return method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
+            predictor = method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
+        predictor.widths = recording.widths
+        return predictor
 
     def _check_rows(self, rows: Recording) -> None:
         """Refuse rows whose outputs or features were read in another way than these settings say."""
@@ -239,8 +240,8 @@ class PostHoc(Method[P]):
             more = zip(models, given.calibration, folders, rows, strict=True)
             held_out = [method._record(model, data, f"{to}calibration", progress, own) for model, data, to, own in more]
         predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress))
-        for predictor, start in zip(predictors, given.starts, strict=True):
-            predictor.owns_base = not isinstance(start, nn.Module)
+        for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
+            predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), own.widths
         return predictors
 
     @property

@@ -20,7 +20,7 @@ from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
 from splitpoint.features import Tap
 from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.layout import Layout
-from splitpoint.prediction import Prediction, Reference, concatenate
+from splitpoint.prediction import Prediction, Reference, RegressionPrediction, concatenate
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
 
@@ -112,6 +112,11 @@ class Predictor(nn.Module, ABC, Generic[P]):
         Outputs with several channels get a threshold each, since their scores have units of their own. A prediction
         that was made before, such as that of `predict_rows`, serves as well as data.
         """
+        if isinstance(data, Prediction) and isinstance(data, RegressionPrediction) != (self.task.name == "regression"):
+            raise DataError(
+                f"Expected a prediction of {self.task.name} as the reference, but got a {type(data).__name__}; give one "
+                "that this predictor made."
+            )
         known = [data] if isinstance(data, Prediction) else self._each(data, progress)
         scores = [prediction.epistemic.cpu() for prediction in known]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
@@ -172,9 +177,11 @@ class PostHocPredictor(Predictor[P]):
     Attributes:
         tap: where the features are read, and why there; None where it was fitted on rows without a model.
         owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
+        widths: numbers of features and of outputs (or logits) of a row; None where they are not known.
     """
 
     owns_base = False
+    widths: tuple[int, int] | None = None
 
     def __init__(
         self, method: Settings, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
@@ -225,16 +232,16 @@ class PostHocPredictor(Predictor[P]):
             raise DataError(
                 f"Expected features and outputs of as many rows, at least one, but got {len(given)} and {len(answers)}."
             )
+        found = (*given.shape[1:], self.task.canonical(self.layout.output(answers[:1])).shape[1])
+        if self.widths is not None and found != self.widths:
+            raise ShapeError(
+                "Expected rows of {} features and {} outputs, as in the fit, ".format(*self.widths)
+                + f"but got {tuple(given.shape)} and {tuple(answers.shape)}; read them at the same layer."
+            )
         device, rows = placement(self)[0], self.method.rows_per_call
         pairs = zip(given.split(rows), answers.split(rows), strict=True)
-        try:
-            with torch.no_grad():
-                return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
-        except RuntimeError as error:
-            raise ShapeError(
-                f"Expected features (rows, channels) and outputs as in the rows of the fit, but got "
-                f"{tuple(given.shape)} and {tuple(answers.shape)}; read them at the same layer."
-            ) from error
+        with torch.no_grad():
+            return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the base model's weights included where `fit` trained it."""
@@ -244,9 +251,10 @@ class PostHocPredictor(Predictor[P]):
         """See `Predictor`; also where the features are read, and the fingerprint of the base model."""
         tap = self.tap
         if tap is None:
-            return super().description() | {"layer": {}, "base_model": ""}
+            return super().description() | {"widths": self.widths, "layer": {}, "base_model": ""}
         function = None if tap.names else tap.label
         return super().description() | {
+            "widths": self.widths,
             "layer": {"names": tap.names, "reason": tap.reason, "function": function},
             "base_model": model_fingerprint(tap.model),
         }

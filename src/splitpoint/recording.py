@@ -97,6 +97,11 @@ class Recording:
         return Recording(task, tap, layout or Layout((False,) * places, False, 1), Table.in_memory(rows), 1)
 
     @property
+    def widths(self) -> tuple[int, int]:
+        """Numbers of features and of outputs (or logits) of a row."""
+        return self.table.width("features"), self.table.width(self.task.answers)
+
+    @property
     def device(self) -> torch.device:
         """Where the model is."""
         return torch.device("cpu") if self.tap is None else self.tap.device

@@ -77,6 +77,7 @@ def load(
             )
         predictor = _post_hoc(method, description, tensors, own or model, layer)
         predictor.owns_base = own is not None
+        predictor.widths = tuple(description["widths"]) if description.get("widths") else None
     except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error
     own_device = torch.device("cpu") if predictor.tap is None else predictor.tap.device

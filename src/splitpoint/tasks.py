@@ -76,6 +76,9 @@ class Task(ABC):
     """How the targets of a task are read, and what a plain network learns from them."""
 
     name: ClassVar[TaskName]
+    answers: ClassVar[ColumnName]
+    """Column of recorded rows that holds the outputs of the model."""
+
     squeezable: ClassVar[int]
     """Least number of axes with which an output may lack a channel axis of size one."""
 
@@ -130,6 +133,7 @@ class Regression(Task):
     """Numbers; a NaN target is a missing one."""
 
     name: ClassVar[TaskName] = "regression"
+    answers: ClassVar[ColumnName] = "output"
     squeezable: ClassVar[int] = 2
 
     def canonical(self, output: Tensor) -> Tensor:
@@ -184,6 +188,7 @@ class Classification(Task):
     """
 
     name: ClassVar[TaskName] = "classification"
+    answers: ClassVar[ColumnName] = "logits"
     squeezable: ClassVar[int] = 3
 
     output: ModelOutput = "logits"

@@ -68,6 +68,11 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
     ) -> None:
         if task not in (*TASKS, "auto"):
             raise SettingsError(f"Expected task to be one of {TASKS}, but got {task!r}.")
+        if settings.get("interval") == "conformal" and not held_out:
+            raise SettingsError(
+                "Expected another interval= of a method that leaves calibration data unused, but got 'conformal'; "
+                "use splitpoint_conformal."
+            )
         shared = {field.name: field.default for field in dataclasses.fields(PostHoc)}
         values = {name: settings.get(name, default) for name, default in shared.items()}
         values |= {"task": task, "paper": paper, "held_out": held_out, "layers": layers}
