@@ -114,8 +114,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """
         if isinstance(data, Prediction) and isinstance(data, RegressionPrediction) != (self.task.name == "regression"):
             raise DataError(
-                f"Expected a prediction of {self.task.name} as the reference, but got a {type(data).__name__}; give one "
-                "that this predictor made."
+                f"Expected a prediction of {self.task.name} as the reference, but got {type(data).__name__}; give "
+                "one that this predictor made."
             )
         known = [data] if isinstance(data, Prediction) else self._each(data, progress)
         scores = [prediction.epistemic.cpu() for prediction in known]
