@@ -19,7 +19,7 @@ class Net(nn.Module):
             self.add_module(name, layer)
 
     def forward(self, *args, **kwargs):
-        self.calls += 1
+        self.calls += not torch.is_grad_enabled()
         return self.run(self, *args, **kwargs)
 
 
@@ -34,7 +34,7 @@ class Encoder(nn.Module):
         return self.hidden(x).relu()
 
     def forward(self, x):
-        self.calls += 1
+        self.calls += not torch.is_grad_enabled()
         return self.fc(self.encode(x))
 
 

@@ -200,7 +200,10 @@ def only(names, problems=("scalar", "classes")):
 
 
 def tensors(prediction):
+    """Every tensor of a prediction by name, its sets among them where it has any."""
     values = {f.name: getattr(prediction, f.name) for f in fields(prediction)}
+    level = getattr(prediction, "set_level", None)
+    values |= {} if level is None else {"sets": prediction.sets(level)}
     return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
 
 

@@ -26,7 +26,7 @@ class Net(nn.Module):
         self.calls = 0
 
     def forward(self, x):
-        self.calls += 1
+        self.calls += not torch.is_grad_enabled()
         return self.fc(self.second(self.first(x).relu()).relu())
 
 
@@ -45,7 +45,7 @@ class Dense(nn.Module):
         self.conv, self.out, self.calls = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 1, 1), 0
 
     def forward(self, x):
-        self.calls += 1
+        self.calls += not torch.is_grad_enabled()
         return self.out(self.conv(x).relu())
 
 
@@ -306,7 +306,7 @@ def test_another_number_of_positions_is_refused(tmp_path):
 def test_a_cache_of_the_other_task_is_refused(tmp_path):
     model, data = Net(2), [(x, (y > 0).long()[:, 0]) for x, y in batches()]
     sp.SplitPointClassifier(epochs=1, cache=tmp_path).fit(model, data, progress=False)
-    with pytest.raises(CacheError, match="Expected a feature cache of the same positions and targets, but"):
+    with pytest.raises(CacheError, match="Expected a feature cache of the same context and positions and targets, but"):
         fit(model, batches(), tmp_path)
     with pytest.raises(CacheError, match="of the same targets, but"):
         sp.SplitPointClassifier(epochs=1, cache=tmp_path, ignore_index=-1).fit(model, data, progress=False)

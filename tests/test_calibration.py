@@ -186,7 +186,7 @@ def test_a_quantile_outside_its_range_is_refused(quantile):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(bad):
-    with pytest.raises(DataError, match=r"finite epistemic scores .* but got NaN or inf; check the data"):
+    with pytest.raises(DataError, match=r"finite support scores .* but got NaN or inf; check the data"):
         reference([torch.tensor([0.1, bad])], (), 0.9)
 
 

@@ -126,7 +126,7 @@ def test_shared_settings_of_methods_exist():
 
 
 def test_every_figure_that_evaluate_gives_is_in_the_reference():
-    given = {"ood", "adversarial", "prediction.scale", "prediction.sets"}
+    given = {"ood", "adversarial", "prediction.scale", "prediction.set_level"}
     figures = {name for name, entry in METRICS.items() if entry.function is not None and given.issuperset(entry.needs)}
     table = [line for line in section("api.md", "evaluate").splitlines() if line.startswith("| ")]
     assert set(NAME.findall("\n".join(table))) - {"ood", "adversarial"} == figures | {"rows", "level"}

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import splitpoint as sp
 from splitpoint import metrics
+from splitpoint.conformal import Conformity
 from splitpoint.errors import DataError
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
 
@@ -67,7 +68,7 @@ def regression_of(score, scale=None):
 
 def classes_of(probs, score, axis=1, sets=None):
     label = probs.argmax(axis)
-    return ClassificationPrediction(-score, score, score, None, probs, probs, label, mar=probs, sets=sets)
+    return ClassificationPrediction(-score, score, score, None, probs, probs, label, mar=probs, conformity=sets)
 
 
 # Regression
@@ -107,13 +108,13 @@ def test_any_form_of_data_will_do(regression, form):
     assert sp.evaluate(uq, data) == pytest.approx(sp.evaluate(uq, (x, y)), rel=1e-5)
 
 
-def test_other_inputs_are_found_by_the_epistemic_score(regression):
+def test_other_inputs_are_found_by_the_support_score(regression):
     uq, x, y = regression
     far, near = 20 + 5 * x, 3 * x
     figures = sp.evaluate(uq, (x, y), ood=(far, y), adversarial=near)
-    clean = uq.predict(x).epistemic
+    clean = uq.predict(x).support
     for suffix, others in (("ood", far), ("adversarial", near)):
-        score = uq.predict(others).epistemic
+        score = uq.predict(others).support
         for name in ("auroc", "aupr", "fpr95"):
             assert figures[f"{name}_{suffix}"] == pytest.approx(getattr(metrics, name)(clean, score))
     assert "auroc_ood_entropy" not in figures
@@ -196,7 +197,7 @@ def test_dense_classes_count_every_position_and_sets_are_read(shape, axis):
     label = torch.randint(3, score.shape, generator=generator)
     label[:, 0] = 7
     sets = probs > 0.3
-    out = classes_of(probs, score, axis, sets)
+    out = classes_of(probs, score, axis, Conformity(torch.full((3, 19), -0.3), axis))
     figures = sp.evaluate(Scripted((out, label), ignore_index=7, others=[out]), None, adversarial=[])
     kept = torch.where(label == 7, -100, label)
     assert figures["nll"] == pytest.approx(metrics.nll(out, kept))

@@ -207,7 +207,7 @@ def test_a_threshold_on_rows_that_are_no_numbers(task):
     method, model, x, y = case(task)
     uq = fit(method, model, (x, y))
     x[2] = math.nan
-    refused(sp.DataError, lambda: uq.set_threshold((x, y)), "finite epistemic", "NaN or inf", "check the data")
+    refused(sp.DataError, lambda: uq.set_threshold((x, y)), "finite support", "NaN or inf", "check the data")
 
 
 @both

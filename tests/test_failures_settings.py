@@ -52,6 +52,7 @@ REGRESSION = [
 CLASSIFICATION = [
     ("output", "prob"),
     ("mars", "paper"),
+    ("residuals", "loo"),
     ("delta0", -0.1),
     ("delta0", "best"),
     ("delta0", None),

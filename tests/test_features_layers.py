@@ -24,7 +24,8 @@ def _seeded():
 
 
 def features_of(model, layer, *args):
-    return open_tap(model, layer, Batch(args, {}, None))
+    tap, (output, features, _) = open_tap(model, layer, Batch(args, {}, None))
+    return tap, output, features
 
 
 def test_a_name_reads_the_output_of_a_layer_and_with_input_what_goes_in():

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from golden.make import CASES, COMMANDS, OLD_FILES, loaded, predicted, read, recorded, summary
+import splitpoint as sp
+from golden.make import CASES, COMMANDS, FOLDER, OLD_FILES, REFUSED, loaded, predicted, read, recorded, summary
+from problems import problem
 
 CLOSE = 1e-3
 """Relative to a number, or to the largest one of its field."""
@@ -42,6 +44,12 @@ def test_predictions_are_those_that_are_stored(name):
 @pytest.mark.parametrize("name", OLD_FILES)
 def test_files_of_format_1_predict_as_they_did(name):
     assert_stored(summary(loaded(name)), FILES[name], name)
+
+
+def test_an_old_file_whose_score_is_no_longer_in_use_is_refused():
+    own = problem("classes")
+    with pytest.raises(sp.StorageError, match=r"has format 1, whose support score .*; fit it again and save it"):
+        sp.load(FOLDER / "format1" / f"{REFUSED}.safetensors", own.factory)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[command.split()[1] for command in COMMANDS])

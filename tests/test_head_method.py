@@ -68,7 +68,7 @@ def test_a_classifier_and_its_heads_learn_from_scratch(way, mars):
         torch.testing.assert_close(out.base_probs, model(x).softmax(1))
     p = out.base_probs.double()
     expected = (2 * p * (1 - p) - out.mar).abs().sum(1)
-    torch.testing.assert_close(out.epistemic.double(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out.sds.double(), expected, rtol=1e-4, atol=1e-5)
     wrong = out.label != y
     assert sp.metrics.auroc(out.total[~wrong], out.total[wrong]) > 0.8
 

@@ -1,5 +1,7 @@
 """Rows that were recorded before: from a model or from arrays, with and without a model behind them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -57,7 +59,7 @@ def test_a_predictor_without_a_model_is_saved_and_loaded_without_one(tmp_path):
 
 def test_a_prediction_sets_the_threshold_as_its_data_would():
     model, x, features, outputs, y = arrays()
-    with_model = METHOD.fit(model, (x, y), progress=False).set_threshold(x, quantile=0.9)
+    with_model = replace(METHOD, layer="1").fit(model, (x, y), progress=False).set_threshold(x, quantile=0.9)
     rows = without_a_model()
     rows.set_threshold(rows.predict_rows(features, outputs), quantile=0.9)
     torch.testing.assert_close(rows.threshold, with_model.threshold)

@@ -16,12 +16,13 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors"},
+    {"checks", "conformal"},
     {"files", "prediction", "batches", "hooks", "layout"},
     {"consistency", "losses"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
     {"cache", "calibration", "inspection"},
     {"heads", "recording"},
-    {"training", "predictor"},
+    {"training", "predictor", "memorisation", "selfcheck"},
     {"networks", "evaluation"},
     {"method"},
     {"head_method"},
@@ -36,6 +37,7 @@ ORDER = [
 
 ONLY = {
     "errors": set(),
+    "checks": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
     "metrics": {"errors", "prediction"},

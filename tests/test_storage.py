@@ -134,7 +134,9 @@ def test_thresholds_are_kept(name, tmp_path):
 
 def test_the_predictors_above_cover_every_part():
     parts = {key.split(".")[0] for name in PREDICTORS for key in fitted(name).own_tensors()}
-    assert parts == {"heads", "scale", "shape", "factors", "support", "network", "calibrator", "correction"}
+    expected = {"heads", "scale", "shape", "factors", "support", "network", "calibrator", "correction"}
+    expected |= {"joint", "set_scores", "mix"}
+    assert parts == expected
 
 
 def contents(path):

@@ -107,7 +107,7 @@ def test_a_newer_format_is_refused(tmp_path):
     uq = regression()
     path = rewritten(saved(uq, tmp_path), lambda description: description.update(format=99))
     with pytest.raises(
-        StorageError, match=r"Expected a file of format 2 or older, but .* has format 99; install a newer"
+        StorageError, match=r"Expected a file of format 3 or older, but .* has format 99; install a newer"
     ):
         sp.load(path, uq.base)
 
@@ -164,6 +164,7 @@ def test_garbled_metadata_are_refused(change, tmp_path):
         (regression, "scale"),
         (regression, "shape"),
         (regression, "heads.center"),
+        (regression, "joint.whiten"),
         (regression, "heads.spread"),
         (regression, "heads.trunks.mar.weights.0"),
         (regression, "heads.trunks.mar.biases.3"),
@@ -226,7 +227,7 @@ def test_the_file_is_plain_safetensors_with_readable_metadata(tmp_path):
     path = saved(regression(), tmp_path)
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["splitpoint"])
-    assert description["format"] == 2
+    assert description["format"] == 3
     assert description["kind"] == "SplitPointRegressor"
     assert description["layer"]["names"] == ["fc:input"]
     length = int.from_bytes(io.BytesIO(path.read_bytes()).read(8), "little")

@@ -5,6 +5,7 @@ asymmetric interval or calibrated class probabilities, and a score that rises wh
 """
 
 from splitpoint import attacks, baselines, consistency, losses, metrics
+from splitpoint.checks import Check
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import (
     CacheError,
@@ -13,6 +14,7 @@ from splitpoint.errors import (
     SettingsError,
     ShapeError,
     SplitPointError,
+    SplitPointWarning,
     StorageError,
 )
 from splitpoint.evaluation import evaluate
@@ -27,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheError",
+    "Check",
     "Classification",
     "ClassificationPrediction",
     "ClassificationPredictor",
@@ -41,6 +44,7 @@ __all__ = [
     "SplitPointClassifier",
     "SplitPointError",
     "SplitPointRegressor",
+    "SplitPointWarning",
     "StorageError",
     "__version__",
     "attacks",

@@ -95,6 +95,10 @@ class Table:
         """All rows at once."""
         return self._read(0, self.rows)
 
+    def without(self, name: ColumnName) -> Table:
+        """A table without a column."""
+        return replace(self, columns={key: column for key, column in self.columns.items() if key != name})
+
     def slices(self, rows: int | None = None) -> Iterator[Rows]:
         """All rows in order, `rows` or about 48 MiB at a time."""
         row_bytes = sum(value.numel() * value.element_size() for value in self._read(0, 1).values())
@@ -239,14 +243,15 @@ class DiskTable:
         self.journal.append(entry)
 
     def finish(self, dense: bool = False) -> Table:
-        """The table, once every batch has been seen."""
+        """The table, once every batch has been seen; `context`, which no head learns from, has no part in a window."""
         if self.position < len(self.journal):
             raise CacheError(
                 f"Expected {len(self.journal)} batches as recorded in {self.directory}, but the data ended after "
                 f"{self.position}; pass the same data or delete the cache."
             )
         columns = self._columns()
-        row_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns.values())
+        learned = [column for name, column in columns.items() if name != "context"]
+        row_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in learned)
         window = max(1024, WINDOW_BYTES // max(row_bytes, 1))
         return Table(columns, sum(entry["rows"] for entry in self.journal), window, dense)
 

@@ -27,3 +27,7 @@ class CacheError(SplitPointError, ValueError):
 
 class StorageError(SplitPointError, ValueError):
     """A saved file is damaged, of a newer format or made for another base model."""
+
+
+class SplitPointWarning(UserWarning):
+    """A fit went through, but a check of its own says that some of its figures may be wrong."""

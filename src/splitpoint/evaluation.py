@@ -29,7 +29,7 @@ def evaluate(
     Runs once over each of the data and keeps the predictions in the memory of the CPU. Missing targets (NaN, negative
     labels, the method's `ignore_index`) do not count. The names are those of the table `metrics.METRICS`, with the
     group that a score should find as a suffix: `_error` for wrong classes (total score, every pixel of a map), `_ood`
-    and `_adversarial` for such rows (epistemic score, mean over a row's outputs or pixels). `_entropy` marks the same
+    and `_adversarial` for such rows (`support`, mean over a row's outputs or pixels). `_entropy` marks the same
     with the entropy in place of the score, the rival to beat. Besides there are the number of `rows` and, in
     regression, the `level` of the intervals.
 
@@ -78,11 +78,12 @@ def _labelled(prediction: ClassificationPrediction, label: Tensor) -> tuple[Clas
         prediction,
         probs=classes(prediction.probs),
         base_probs=classes(prediction.base_probs),
-        sets=None if prediction.sets is None else classes(prediction.sets),
         mar=None,
         label=prediction.label[seen],
         aleatoric=prediction.aleatoric[seen],
         epistemic=prediction.epistemic[seen],
+        support=prediction.support[seen],
+        sds=None,
         total=prediction.total[seen],
     )
     return rows, label[seen]

@@ -6,18 +6,37 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, output_tensor, placement
 from splitpoint.errors import LayerError
-from splitpoint.hooks import CALL, INPUT, METHOD, find_module, first_tensor, frozen, recording
+from splitpoint.hooks import CALL, INPUT, METHOD, find_module, first_tensor, frozen, recording, version
 
 LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
 
+T = TypeVar("T")
+
 _TAIL = 8
+
+MOST_PLACES, WIDEST_CONTEXT = 4, 2048
+"""Most layers of a network that are read where several are, and most features of them together."""
+
+
+class Reading(NamedTuple):
+    """What one forward pass gave.
+
+    Attributes:
+        output: of the model.
+        features: one tensor for each place.
+        context: (N, W) what layers before the last one read; None where they are not looked at.
+    """
+
+    output: Tensor
+    features: list[Tensor]
+    context: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,7 @@ class Tap:
         function: callable that computes the features from the model's own arguments, or None.
         reason: why these places, for people.
         output_key: which entry of the model's output is the prediction, where it has several.
+        context: further places, whose vectors are read beside the features.
     """
 
     model: nn.Module
@@ -38,18 +58,20 @@ class Tap:
     function: Callable[..., Any] | None
     reason: str
     output_key: str | int | None = None
+    context: tuple[str, ...] = ()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
-        """Run the frozen model once: its output and the features, one tensor for each place."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Reading:
+        """Run the frozen model once and read its output and features."""
         with frozen(self.model):
             return self.live(*args, **kwargs)
 
-    def live(self, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
+    def live(self, *args: Any, **kwargs: Any) -> Reading:
         """The same in whatever mode the model is, with gradients: for training it."""
+        names = (*self.names, *self.context)
         with ExitStack() as stack:
-            recorders = [stack.enter_context(recording(self.model, name)) for name in self.names]
+            recorders = [stack.enter_context(recording(self.model, name)) for name in names]
             output = output_tensor(self.model(*args, **kwargs), self.output_key)
-            spoilt = [name for name, recorder in zip(self.names, recorders, strict=True) if recorder.overwritten]
+            spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
             if spoilt:
                 raise LayerError(
                     f"Expected features that stay as they are, but the model overwrites those of {spoilt} in place; "
@@ -57,8 +79,10 @@ class Tap:
                 )
             found = [recorder.value for recorder in recorders]
             if self.function is not None:
-                found = [first_tensor(self.function(*args, **kwargs))]
-        return output, [self._checked(place, value, output) for place, value in enumerate(found)]
+                names, found = (self.label,), [first_tensor(self.function(*args, **kwargs))]
+        values = [_checked(name, value, output) for name, value in zip(names, found, strict=True)]
+        count = len(values) - len(self.context)
+        return Reading(output, values[:count], joined(values[count:]))
 
     @property
     def label(self) -> str:
@@ -75,20 +99,6 @@ class Tap:
         """Where the model is."""
         return placement(self.model)[0]
 
-    def _checked(self, place: int, value: Tensor | None, output: Tensor) -> Tensor:
-        name = self.names[place] if self.names else self.label
-        if value is None:
-            raise LayerError(
-                f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
-                "sp.layers(model, x) lists the layers that do."
-            )
-        if value.dim() < 2 or len(value) != len(output):
-            raise LayerError(
-                f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
-                f"'{name}', but got {tuple(value.shape)}; choose another layer with layer=."
-            )
-        return value
-
     def channels_last(self, place: int, dims: int) -> bool:
         """Whether features of `dims` axes at `place` carry their channels on the last one, not on the second.
 
@@ -104,27 +114,47 @@ class Tap:
         return find_module(self.model, self.names[place])
 
 
+def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
+    if value is None:
+        raise LayerError(
+            f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
+            "sp.layers(model, x) lists the layers that do."
+        )
+    if value.dim() < 2 or len(value) != len(output):
+        raise LayerError(
+            f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
+            f"'{name}', but got {tuple(value.shape)}; choose another layer with layer=."
+        )
+    return value
+
+
+def joined(vectors: Sequence[Tensor]) -> Tensor | None:
+    """Vectors (N, C) of several layers side by side, in float32; None where there are none."""
+    return torch.cat([value.float() for value in vectors], 1) if vectors else None
+
+
 def _label(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def open_tap(
-    model: nn.Module, layer: LayerSpec, batch: Batch, output_key: str | int | None = None
-) -> tuple[Tap, Tensor, list[Tensor]]:
-    """Turn a layer setting into a `Tap` and run it on a first batch: the tap, the output and the features.
+    model: nn.Module, layer: LayerSpec, batch: Batch, output_key: str | int | None = None, *, context: bool = False
+) -> tuple[Tap, Reading]:
+    """Turn a layer setting into a `Tap` and run it on a first batch.
 
     Args:
         model: the base model.
         layer: None (automatic), a name, a module, several of them, or a callable on the model's own arguments.
         batch: a first batch, on the model's device.
         output_key: see `Tap`.
+        context: whether an automatic tap also reads layers before the last one, see `CallLog.context`.
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise LayerError(
             "Expected a Python module to read features from, but got a TorchScript one; pass the model it was made of."
         )
     if layer is None:
-        return _automatic(model, batch, output_key)
+        return _automatic(model, batch, output_key, context)
     if isinstance(layer, str | nn.Module):
         tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
     elif isinstance(layer, Sequence):
@@ -140,7 +170,7 @@ def open_tap(
             "Expected layer= to be None, a name, a module, a list of them or a callable, "
             f"but got {type(layer).__name__}."
         )
-    return tap, *tap(*batch.args, **batch.kwargs)
+    return tap, tap(*batch.args, **batch.kwargs)
 
 
 def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
@@ -187,21 +217,28 @@ def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a candidate layer: its name, which call of it, and what went in and came out."""
+    """One call of a candidate layer: its name, which call of it, what went in (and its version), and what came out."""
 
     name: str
     number: int
     given: Tensor
+    version: int
     result: Tensor
 
 
 class CallLog:
-    """Forward hook on every candidate layer that remembers the last few calls in order."""
+    """Forward hook on every candidate layer that remembers calls in order.
 
-    def __init__(self, model: nn.Module) -> None:
+    Args:
+        model: whose layers they are.
+        whole: whether all calls are kept, as long as layers read vectors; else the last few.
+    """
+
+    def __init__(self, model: nn.Module, whole: bool = False) -> None:
         self.names = {module: name for name, module in model.named_modules() if _is_candidate(module)}
         self.calls: list[Call] = []
         self.counts: dict[str, int] = {}
+        self.whole = whole
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Add a call to the log."""
@@ -209,8 +246,46 @@ class CallLog:
         name = self.names[module]
         number = self.counts.get(name, 0)
         self.counts[name] = number + 1
-        if given is not None and result is not None:
-            self.calls = [*self.calls[1 - _TAIL :], Call(name, number, given, result)]
+        if given is None or result is None:
+            return
+        self.whole = self.whole and given.dim() == 2
+        self.calls.append(Call(name, number, given, version(given), result))
+        if not self.whole:
+            del self.calls[:-_TAIL]
+
+    def place(self, call: Call) -> str:
+        """Name of the input of a call."""
+        last = call.number == self.counts[call.name] - 1
+        return call.name + INPUT + ("" if last else f"{CALL}{call.number}")
+
+    def context(self, last: Call) -> list[Call]:
+        """Calls before `last` whose inputs tell how far a row lies from others: spread over the network, the first too.
+
+        With `last` they are at most 4 and have at most 2048 features. None where a layer reads maps, sequences or
+        other rows. What several layers read counts once, and what is overwritten afterwards not at all.
+        """
+        calls = self.calls[: next(number for number, call in enumerate(self.calls) if call is last)]
+        if not self.whole or any(len(call.given) != len(last.given) for call in calls):
+            return []
+        distinct: dict[int, Call] = {}
+        for call in calls:
+            if call.given is not last.given and version(call.given) == call.version:
+                distinct.setdefault(id(call.given), call)
+        for most in range(MOST_PLACES, 1, -1):
+            chosen = spread([*distinct.values(), last], most)
+            if sum(call.given.shape[1] for call in chosen) <= WIDEST_CONTEXT:
+                return chosen[:-1]
+        return []
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many items, two or more, evenly spread from the first to the last one.
+
+    >>> spread("abcdefg", 3), spread("ab", 3), spread("a", 3)
+    (['a', 'd', 'g'], ['a', 'b'], ['a'])
+    """
+    end, count = len(items) - 1, min(most, len(items))
+    return [items[place] for place in sorted({end - step * end // max(count - 1, 1) for step in range(count)})]
 
 
 def _is_candidate(module: nn.Module) -> bool:
@@ -222,15 +297,15 @@ def _is_candidate(module: nn.Module) -> bool:
     return is_matrix and next(module.children(), None) is None
 
 
-def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[Tap, Tensor, list[Tensor]]:
+def _automatic(model: nn.Module, batch: Batch, key: str | int | None, context: bool) -> tuple[Tap, Reading]:
     """Choose the input of the last executed Linear or Conv that produces the output, and check that it does."""
     with ExitStack() as stack:
         stack.enter_context(frozen(model))
-        log = CallLog(model)
+        log = CallLog(model, context)
         for module in log.names:
             stack.callback(module.register_forward_hook(log, with_kwargs=True).remove)
         output = output_tensor(model(*batch.args, **batch.kwargs), key)
-    calls = [call for call in log.calls if call.given.dim() >= 2 and len(call.given) == len(output)]
+    calls = [call for call in log.calls[-_TAIL:] if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
             reason = f"its output is the model's output, {tuple(output.shape)}"
@@ -246,10 +321,10 @@ def _automatic(model: nn.Module, batch: Batch, key: str | int | None) -> tuple[T
 
 def _chosen(
     model: nn.Module, call: Call, log: CallLog, reason: str, key: str | int | None, output: Tensor
-) -> tuple[Tap, Tensor, list[Tensor]]:
-    last = call.number == log.counts[call.name] - 1
-    tap = Tap(model, (call.name + INPUT + ("" if last else f"{CALL}{call.number}"),), None, reason, key)
-    return tap, output, [call.given]
+) -> tuple[Tap, Reading]:
+    more = log.context(call)
+    tap = Tap(model, (log.place(call),), None, reason, key, tuple(map(log.place, more)))
+    return tap, Reading(output, [call.given], joined([other.given for other in more]))
 
 
 class Nudge:

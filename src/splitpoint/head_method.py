@@ -22,7 +22,7 @@ from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
-from splitpoint.recording import Recording, Source, rows_of
+from splitpoint.recording import Recording, Source, layout_of, rows_of
 from splitpoint.tasks import Rows
 from splitpoint.training import Losses, Training
 
@@ -219,8 +219,9 @@ def train_together(
     numbers = itertools.count()
 
     def step(batch: Batch) -> Tensor:
-        output, features = tap.live(*batch.args, **batch.kwargs)
-        rows = rows_of(layout, features, output.detach(), batch, source, next(numbers))
+        reading = tap.live(*batch.args, **batch.kwargs)
+        output = reading.output
+        rows = rows_of(layout, reading._replace(output=output.detach()), batch, source, next(numbers))
         stacked = {name: values.to(output.device)[None] for name, values in rows.items()}
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
@@ -237,10 +238,9 @@ def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layo
     if first is None:
         raise DataError("Expected data to train on, but got none; pass at least two rows.")
     moved = first.to(model)
-    tap, output, features = open_tap(model, source.layer, moved, source.output_key)
-    last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
-    layout = Layout.infer(features, last, output, source.task.squeezable)
-    return tap, layout, rows_of(layout, features, output, moved, source, 0)
+    tap, reading = open_tap(model, source.layer, moved, source.output_key)
+    layout = layout_of(tap, reading, source.task)
+    return tap, layout, rows_of(layout, reading, moved, source, 0)
 
 
 def follow_features(heads: Heads, rows: Rows) -> None:

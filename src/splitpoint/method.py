@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Data, first_batch, output_tensor
+from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.features import LayerSpec, layer_name
 from splitpoint.hooks import frozen
@@ -37,12 +38,13 @@ class Given(NamedTuple):
 
 
 class GivenRows(NamedTuple):
-    """The same once the rows of every model are recorded."""
+    """The same once the rows of every model are recorded; `data` are what they were recorded from, where known."""
 
     rows: Sequence[Recording]
     calibration: Sequence[Recording] | None
     seeds: Sequence[int]
     progress: bool
+    data: Sequence[Data] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,9 @@ class Method(ABC, Generic[R]):
             progress: whether to show progress bars.
         """
         held_out = None if calibration is None else [calibration]
-        return self.fit_many([model_or_factory], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
+        fitted = self.fit_many([model_or_factory], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
+        warn_of(fitted.checks)
+        return fitted
 
     def fit_many(
         self,
@@ -239,7 +243,7 @@ class PostHoc(Method[P]):
         if given.calibration is not None and method._reads_calibration:
             more = zip(models, given.calibration, folders, rows, strict=True)
             held_out = [method._record(model, data, f"{to}calibration", progress, own) for model, data, to, own in more]
-        predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress))
+        predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data))
         for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
             predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), own.widths
         return predictors
@@ -314,7 +318,7 @@ class PostHoc(Method[P]):
         """Rows of a part of the data, read where those of `like` were, if it is given."""
         source, cache = self._source(), None if self._cache is None else self._cache / part
         if like is not None and like.tap is not None:
-            source = replace(source, layer=like.tap.spec)
+            source = replace(source, layer=like.tap.spec, context=False)
         return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress)
 
 

@@ -6,20 +6,24 @@ Rows are the first axis of every tensor field. Scores grow with uncertainty.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from splitpoint.conformal import Conformity, SetScore
 from splitpoint.errors import SettingsError, ShapeError
 
 P = TypeVar("P", bound="Prediction")
 
+UNSET = torch.empty(0)
+"""Stands for a score of support that a method does not have."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """In-distribution quantiles of the epistemic score, and the threshold above which a score is flagged.
+    """In-distribution quantiles of the lack of support, and the threshold above which a score is flagged.
 
     Attributes:
         quantiles: (*S, G) ascending quantiles on an even grid from 0 to 1, where the channel shape S broadcasts
@@ -61,25 +65,34 @@ class Prediction:
 
     Attributes:
         aleatoric: noise that no better model would remove.
-        epistemic: how little the model should be trusted here (SDS for the split-point methods).
+        epistemic: what the training data leave open about the answer; it never falls as support weakens.
         total: the score to rank errors with.
         reference: in-distribution reference set by ``set_threshold``, or None.
+        support: how little the training data say about the input, larger for less; `flagged` and `percentile` are
+            made of it. The epistemic score of methods that have no other.
+        sds: the paper's self-consistency score, None for other methods.
     """
 
     aleatoric: Tensor
     epistemic: Tensor
     total: Tensor
     reference: Reference | None
+    support: Tensor = field(default_factory=lambda: UNSET, kw_only=True)
+    sds: Tensor | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.support is UNSET:
+            object.__setattr__(self, "support", self.epistemic)
 
     @property
     def flagged(self) -> Tensor:
-        """True where the epistemic score exceeds the threshold (or is NaN): out of distribution, abstain."""
-        return self._reference().flagged(self.epistemic)
+        """True where the lack of support exceeds the threshold (or is NaN): out of distribution, abstain."""
+        return self._reference().flagged(self.support)
 
     @property
     def percentile(self) -> Tensor:
-        """In-distribution percentile (0 to 100) of the epistemic score."""
-        return self._reference().percentile(self.epistemic)
+        """In-distribution percentile (0 to 100) of the lack of support."""
+        return self._reference().percentile(self.support)
 
     def _reference(self) -> Reference:
         if self.reference is None:
@@ -161,14 +174,43 @@ class ClassificationPrediction(Prediction):
         aleatoric: entropy of `probs`, without the class axis; `epistemic`, `total` and `label` alike.
         label: most probable class of `probs`.
         mar: total mean absolute residual of every class, None for methods without MARs.
-        sets: classes in the conformal prediction set, shaped like `probs`; None for methods without sets.
+        conformity: what `sets` are made of; None without calibration data, and for methods without sets.
     """
 
     probs: Tensor
     base_probs: Tensor
     label: Tensor
     mar: Tensor | None = None
-    sets: Tensor | None = None
+    conformity: Conformity | None = None
+
+    def sets(self, level: float, method: SetScore | None = None) -> Tensor:
+        """Prediction sets that hold the true class with probability of at least `level`: bool, shaped like `probs`.
+
+        A class is in the set where its score is at most the ``ceil((n + 1) level)``-th smallest among the true
+        classes of n calibration rows. That holds on average over inputs, for rows exchangeable with those.
+
+        Args:
+            level: in (0, 1); n has to be at least ``level / (1 - level)``.
+            method: the score (see `conformal.class_scores`). "lac" is ``1 - p_k``: the smallest sets on average, and
+                none at all where the model is less sure of every class than it is of the true ones on most
+                calibration rows. "aps" is the sum of what is more probable, "raps" the same with a price on classes
+                beyond the fifth: never empty, and larger where the model is in doubt. None for that of the fit, "lac"
+                unless it was set.
+
+        The sets are those of MAPIE for the same probabilities ("aps" and "raps" with the uniform draws of the
+        calibration scores held at 1, which makes them the smallest and leaves nothing to chance).
+        """
+        if self.conformity is None:
+            raise SettingsError(
+                "Expected a prediction with calibration scores to make sets of, but got one without; fit "
+                "SplitPointClassifier or the conformal baseline with calibration= data."
+            )
+        return self.conformity.sets(self.probs, level, method)
+
+    @property
+    def set_level(self) -> float | None:
+        """The level at which metrics judge `sets`; None where there are none, or too few calibration rows for it."""
+        return self.conformity.level if self.conformity is not None and self.conformity.enough else None
 
 
 def aligned(output: Tensor, target: Tensor) -> Tensor:

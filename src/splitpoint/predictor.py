@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
 from splitpoint.calibration import reference
+from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
 from splitpoint.features import Tap
 from splitpoint.files import model_fingerprint, write_tensors
@@ -24,7 +25,7 @@ from splitpoint.prediction import Prediction, Reference, RegressionPrediction, c
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
 
-FILE_FORMAT, FILE_KEY = 2, "splitpoint"
+FILE_FORMAT, FILE_KEY = 3, "splitpoint"
 """Format of saved files, and where in their metadata the description is."""
 
 P = TypeVar("P", bound=Prediction)
@@ -57,8 +58,10 @@ class Predictor(nn.Module, ABC, Generic[P]):
         base: what runs on the inputs: the base model, which moves with it but is not changed, or networks of its own.
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
+        checks: what `fit` found out about itself; not part of a saved file.
     """
 
+    checks: tuple[Check, ...] = ()
     quantiles: Tensor | None
     threshold: Tensor | None
 
@@ -117,8 +120,13 @@ class Predictor(nn.Module, ABC, Generic[P]):
                 f"Expected a prediction of {self.task.name} as the reference, but got {type(data).__name__}; give "
                 "one that this predictor made."
             )
+        if isinstance(data, Prediction) and bool(data.support.isnan().all()) and len(data):
+            raise DataError(
+                "Expected a prediction with support as the reference, but got one of rows without what earlier layers "
+                "read; give predict_rows their context=, or set the threshold on data."
+            )
         known = [data] if isinstance(data, Prediction) else self._each(data, progress)
-        scores = [prediction.epistemic.cpu() for prediction in known]
+        scores = [prediction.support.cpu() for prediction in known]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
@@ -150,7 +158,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         method: Any = self.method
         settings = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
         # a layer is found again by its name, and how a base network came about no longer matters
-        settings = {name: value for name, value in settings.items() if name not in ("layer", "training")}
+        settings = {name: value for name, value in settings.items() if name not in ("layer", "training", "retrain")}
         if "cache" in settings:
             settings["cache"] = str(settings["cache"])
         return {
@@ -193,9 +201,18 @@ class PostHocPredictor(Predictor[P]):
     def _answer(self, features: Tensor, output: Tensor) -> Answer:
         """The answer from canonical features and the model's output tensor, in canonical form."""
 
-    def _predict(self, features: Tensor, output: Tensor) -> P:
-        """Prediction from canonical features and the model's output tensor."""
-        prediction: Any = self._answer(features, output).prediction(self.layout, output, self.reference)
+    def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:  # noqa: ARG002
+        """The answer with what layers before the last one tell of the rows; the same by default."""
+        return answer
+
+    def _predict(self, features: Tensor, output: Tensor, context: Tensor | None = None) -> P:
+        """Prediction from canonical features, the model's output tensor and what layers before the last one read."""
+        answer = self._answer(features, output)
+        if context is not None:
+            answer = self._in_context(answer, features, context)
+        elif self._reads_context:
+            answer = dataclasses.replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
+        prediction: Any = answer.prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
     @property
@@ -211,16 +228,28 @@ class PostHocPredictor(Predictor[P]):
                 "predict_rows(features, outputs), or give the recording its tap."
             )
         with torch.no_grad():
-            output, features = self.tap(*args, **kwargs)
+            output, features, context = self.tap(*args, **kwargs)
             with torch.autocast(output.device.type, enabled=False):
-                return self._predict(self.layout.features(features), output)
+                return self._predict(self.layout.features(features), output, context)
 
-    def predict_rows(self, features: Tensor | np.ndarray[Any, Any], outputs: Tensor | np.ndarray[Any, Any]) -> P:
+    @property
+    def _reads_context(self) -> bool:
+        """Whether support is that of several layers."""
+        return self.tap is not None and bool(self.tap.context)
+
+    def predict_rows(
+        self,
+        features: Tensor | np.ndarray[Any, Any],
+        outputs: Tensor | np.ndarray[Any, Any],
+        context: Tensor | np.ndarray[Any, Any] | None = None,
+    ) -> P:
         """The prediction for rows that were recorded before, on the CPU.
 
         Args:
             features: (N, C) as the predictor reads them.
             outputs: (N,) or (N, D) outputs of the model for the same rows.
+            context: (N, W) what earlier layers read, the column ``context`` of a recording, where `support` is that of
+                several layers; without it `support` is NaN, since it cannot be known.
         """
         if self.layout.dense:
             raise SettingsError(
@@ -239,9 +268,12 @@ class PostHocPredictor(Predictor[P]):
                 + f"but got {tuple(given.shape)} and {tuple(answers.shape)}; read them at the same layer."
             )
         device, rows = placement(self)[0], self.method.rows_per_call
-        pairs = zip(given.split(rows), answers.split(rows), strict=True)
+        earlier: Sequence[Tensor | None] = [None] * -(-len(given) // rows)
+        if context is not None and self._reads_context:
+            earlier = [part.to(device).float() for part in torch.as_tensor(context).split(rows)]
+        parts = zip(given.split(rows), answers.split(rows), earlier, strict=True)
         with torch.no_grad():
-            return concatenate([self._predict(f.to(device).float(), o.to(device)).to("cpu") for f, o in pairs])
+            return concatenate([self._predict(f.to(device).float(), o.to(device), c).to("cpu") for f, o, c in parts])
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the base model's weights included where `fit` trained it."""
@@ -255,7 +287,7 @@ class PostHocPredictor(Predictor[P]):
         function = None if tap.names else tap.label
         return super().description() | {
             "widths": self.widths,
-            "layer": {"names": tap.names, "reason": tap.reason, "function": function},
+            "layer": {"names": tap.names, "reason": tap.reason, "function": function, "context": tap.context},
             "base_model": model_fingerprint(tap.model),
         }
 

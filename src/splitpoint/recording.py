@@ -16,7 +16,7 @@ from tqdm import tqdm
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import DiskTable, Table
 from splitpoint.errors import DataError, ShapeError
-from splitpoint.features import LayerSpec, Tap, layer_name, open_tap
+from splitpoint.features import LayerSpec, Reading, Tap, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.layout import Layout
 from splitpoint.tasks import Rows, Task
@@ -37,6 +37,7 @@ class Source:
         output_key: see `features.Tap`.
         batch_size: rows per call of the model, for data that do not come in batches.
         positions: most positions kept of one row of a dense output, drawn at random (by the batch's number).
+        context: whether layers before the last one are read too, where `layer` is None; see `features.open_tap`.
     """
 
     task: Task
@@ -44,6 +45,7 @@ class Source:
     output_key: str | int | None
     batch_size: int
     positions: int
+    context: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Recording:
                 f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "
                 f"{tuple(table.shape)}; flatten or pool them, one line for each row."
             )
-        rows = _columns(ROWS, [table], answers, wanted, task).rows()
+        rows = _columns(ROWS, Reading(answers, [table]), wanted, task).rows()
         if not len(rows["features"]):
             raise DataError("Expected at least two rows with a target, but got none; check the targets.")
         places = 1 if tap is None else max(len(tap.names), 1)
@@ -113,11 +115,21 @@ def bar(items: Iterable[T], label: str, progress: bool) -> tqdm[T]:
 
 
 def record(
-    model: nn.Module, data: Data, source: Source, *, cache: Path | None, label: str, progress: bool
+    model: nn.Module,
+    data: Data,
+    source: Source,
+    *,
+    cache: Path | None,
+    label: str,
+    progress: bool,
+    like: Recording | None = None,
 ) -> Recording:
-    """Run the model once over the data and keep the rows, in memory or in the directory `cache`."""
+    """Run the model once over the data and keep the rows, in memory or in the directory `cache`.
+
+    The first batch shows where features are read and how outputs are shaped, unless rows `like` these tell.
+    """
     disk = None if cache is None else DiskTable.open(cache, _identity(model, source))
-    tap, layout, inputs = _remembered(model, source, disk)
+    tap, layout, inputs = _remembered(model, source, disk) if like is None else (like.tap, like.layout, 0)
     parts: list[Rows] = []
     for number, batch in enumerate(bar(labelled(data, source.batch_size), label, progress)):
         inputs = len(batch.args)
@@ -126,12 +138,11 @@ def record(
             continue
         on_device = batch.to(model)
         if tap is None or layout is None:
-            tap, output, features = open_tap(model, source.layer, on_device, source.output_key)
-            last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
-            layout = Layout.infer(features, last, output, source.task.squeezable)
+            tap, reading = open_tap(model, source.layer, on_device, source.output_key, context=source.context)
+            layout = layout_of(tap, reading, source.task)
         else:
-            output, features = tap(*on_device.args, **on_device.kwargs)
-        rows = rows_of(layout, features, output, on_device, source, number)
+            reading = tap(*on_device.args, **on_device.kwargs)
+        rows = rows_of(layout, reading, on_device, source, number)
         if disk is None:
             parts.append(rows)
             continue
@@ -147,6 +158,12 @@ def record(
     joined: Rows = {name: torch.cat([part[name] for part in parts]) for name in (parts or [{}])[0]}
     table = disk.finish(layout.dense) if disk else Table.in_memory(joined, layout.dense)
     return Recording(source.task, tap, layout, table, inputs)
+
+
+def layout_of(tap: Tap, reading: Reading, task: Task) -> Layout:
+    """How the features and the output of a first batch are shaped."""
+    last = [tap.channels_last(place, value.dim()) for place, value in enumerate(reading.features)]
+    return Layout.infer(reading.features, last, reading.output, task.squeezable)
 
 
 @dataclass(frozen=True)
@@ -174,35 +191,36 @@ class Columns:
         return {name: pick(values) for name, values in self.values.items()}
 
 
-def _columns(layout: Layout, features: list[Tensor], output: Tensor, target: Tensor, task: Task) -> Columns:
+def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task) -> Columns:
     """Features and what the task keeps of outputs and targets; an error where a number is not finite."""
-    if not torch.isfinite(output).all():
+    if not torch.isfinite(reading.output).all():
         raise DataError(
             "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
         )
-    targets = task.targets(layout, output, target)
-    canonical = layout.features(features)
-    if not torch.isfinite(canonical).all():
+    targets = task.targets(layout, reading.output, target)
+    read: Rows = {"features": layout.features(reading.features)}
+    if reading.context is not None:
+        read["context"] = reading.context
+    if not all(torch.isfinite(values).all() for values in read.values()):
         raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
-    return Columns({"features": canonical, **targets.columns}, targets.valid)
+    return Columns({**read, **targets.columns}, targets.valid)
 
 
-def rows_of(layout: Layout, features: list[Tensor], output: Tensor, batch: Batch, source: Source, number: int) -> Rows:
+def rows_of(layout: Layout, reading: Reading, batch: Batch, source: Source, number: int) -> Rows:
     """Columns of the rows (and, where dense, of some positions) of one batch that have a target.
 
     Args:
         layout: how features and output are shaped.
-        features: what the tap recorded.
-        output: the model's output.
+        reading: what the tap recorded.
         batch: where the target is.
         source: settings.
         number: of the batch; positions of dense outputs are drawn by it.
     """
     assert batch.target is not None
-    columns = _columns(layout, features, output, batch.target, source.task)
+    columns = _columns(layout, reading, batch.target, source.task)
     if not layout.dense:
         return columns.rows()
-    columns.values["features"] = layout.nearest(columns.values["features"], output)
+    columns.values["features"] = layout.nearest(columns.values["features"], reading.output)
     return columns.drawn(source.positions, number)
 
 
@@ -213,7 +231,7 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
         "output_key": source.output_key,
         "positions": source.positions,
         "targets": source.task.kind,
-    }
+    } | ({"context": True} if source.context else {})
 
 
 def _meta(tap: Tap, layout: Layout, inputs: int, rows: Rows) -> dict[str, Any]:
@@ -221,6 +239,7 @@ def _meta(tap: Tap, layout: Layout, inputs: int, rows: Rows) -> dict[str, Any]:
     return {
         "columns": columns,
         "names": tap.names,
+        "context": tap.context,
         "reason": tap.reason,
         "layout": dataclasses.asdict(layout),
         "inputs": inputs,
@@ -235,6 +254,6 @@ def _remembered(model: nn.Module, source: Source, disk: DiskTable | None) -> tup
     names = tuple(meta["names"])
     function = None if names else source.layer
     assert function is None or callable(function)
-    tap = Tap(model, names, function, meta["reason"], source.output_key)
+    tap = Tap(model, names, function, meta["reason"], source.output_key, tuple(meta.get("context", ())))
     saved = meta["layout"]
     return tap, Layout(tuple(saved["last"]), saved["dense"], saved["axis"]), int(meta["inputs"])

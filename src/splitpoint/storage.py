@@ -65,6 +65,7 @@ def load(
     description, tensors = _read(path)
     try:
         method = _method(description)
+        tensors = _current(path, description, tensors)
         if isinstance(method, NetworkBaseline):
             return _networks(path, method, description, tensors, model, map_location)
         if model is not None and not description["layer"]:
@@ -108,6 +109,19 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
     return description, tensors
 
 
+def _current(path: Path, description: Description, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a file as this version reads them.
+
+    Before format 3 a classifier's support was another score, which can no longer be computed from what is in the file.
+    """
+    if description["format"] < 3 and "support.centres" in tensors:
+        raise StorageError(
+            f"Expected a classifier of file format 3, but {path} has format {description['format']}, whose support "
+            "score is no longer in use; fit it again and save it."
+        )
+    return tensors
+
+
 def _has(description: Any, key: str, kind: type) -> bool:
     return isinstance(description, dict) and isinstance(description.get(key), kind)
 
@@ -122,6 +136,8 @@ def _method(description: Description) -> Saved:
         kind = OLD_KINDS.get(kind) or METHODS[kind].method.__name__
         known = {field.name for field in dataclasses.fields(kinds[kind])}
         settings = {name: value for name, value in settings.items() if name in known}
+    if description["format"] < 3 and kind == SplitPointRegressor.__name__:  # intervals and scores as they were
+        settings |= {"widen": False, "scores": "sds"}
     method = kinds[kind](**settings)
     assert isinstance(method, HeadMethod | PostHocBaseline | NetworkBaseline)
     return method
@@ -222,7 +238,8 @@ def _post_hoc(
             )
         function = layer
     model = _trained(model)
-    for name in names:
+    context = tuple(place.get("context", ()))
+    for name in (*names, *context):
         find_module(model, name)
-    tap = Tap(model, names, function, place["reason"], method.output_key)
+    tap = Tap(model, names, function, place["reason"], method.output_key, context)
     return method._predictor(tap, layout, inputs, tensors)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from splitpoint.conformal import Conformity
 from splitpoint.consistency import entropy
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.layout import Layout
@@ -24,9 +25,10 @@ TaskName = Literal["regression", "classification"]
 TASKS: tuple[TaskName, ...] = ("regression", "classification")
 ModelOutput = Literal["logits", "probs"]
 Levels = tuple[float, ...]
-ColumnName = Literal["features", "output", "residual", "logits", "label", "left_out", "shrink"]
+ColumnName = Literal["features", "output", "residual", "logits", "label", "left_out", "shrink", "context"]
 """What recorded rows can hold: features of every row; output and residual (regression), logits and label
-(classification); and what regression derives from the leverage of a row, see `leverage`."""
+(classification); what regression derives from the leverage of a row, see `leverage`; and as `context` what layers
+before the last one read."""
 
 Rows = dict[ColumnName, Tensor]
 """Columns by name, with rows on the first axis."""
@@ -308,6 +310,8 @@ class RegressionAnswer:
     mar_down: Tensor | None = None
     scale: Tensor | None = None
     freedom: Tensor | None = None
+    support: Tensor | None = None
+    sds: Tensor | None = None
 
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
@@ -318,6 +322,7 @@ class RegressionAnswer:
             return layout.restore(values, like)
 
         own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        own["support"] = self.epistemic if self.support is None else self.support
         own |= {name: shaped(name, values) for name, values in own.items() if isinstance(values, Tensor)}
         return RegressionPrediction(**own, reference=reference)
 
@@ -334,8 +339,10 @@ class ClassAnswer:
     epistemic: Tensor
     total: Tensor
     mar: Tensor | None = None
-    sets: Tensor | None = None
+    conformity: Conformity | None = None
     logits: Tensor | None = None
+    support: Tensor | None = None
+    sds: Tensor | None = None
 
     @property
     def scaled(self) -> Tensor:
@@ -346,16 +353,22 @@ class ClassAnswer:
 
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
+
+        def score(values: Tensor) -> Tensor:
+            return layout.restore_scores(values, like)
+
         return ClassificationPrediction(
             probs=layout.restore_classes(self.probs, like),
             base_probs=layout.restore_classes(self.base_probs, like),
-            label=layout.restore_scores(self.probs.argmax(1), like),
-            aleatoric=layout.restore_scores(entropy(self.probs, 1), like),
-            epistemic=layout.restore_scores(self.epistemic, like),
-            total=layout.restore_scores(self.total, like),
+            label=score(self.probs.argmax(1)),
+            aleatoric=score(entropy(self.probs, 1)),
+            epistemic=score(self.epistemic),
+            total=score(self.total),
             reference=reference,
+            support=score(self.epistemic if self.support is None else self.support),
+            sds=None if self.sds is None else score(self.sds),
             mar=None if self.mar is None else layout.restore_classes(self.mar, like),
-            sets=None if self.sets is None else layout.restore_classes(self.sets, like),
+            conformity=None if self.conformity is None else replace(self.conformity, axis=layout.axis or 1),
         )
 
 

@@ -12,10 +12,10 @@ from torch import nn
 from problems import LEVELS, differ, drawn, fit, fitted, problem
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.answers import mixture_answer, mixture_of_normals, normal_answer
-from splitpoint.baselines.conformal import cumulative_scores
 from splitpoint.baselines.evidential_regression import NormalInverseGamma, student_quantiles
 from splitpoint.baselines.oc import certificate_score, fit_certificates
 from splitpoint.cache import Table
+from splitpoint.conformal import class_scores
 
 
 def test_half_widths_are_deviations_and_not_variances():
@@ -114,20 +114,21 @@ def test_conformal_intervals_cover():
 
 
 def test_cumulative_scores_belong_to_their_own_classes():
-    """The score of a class is its own probability and those above it: never that of the class at its rank."""
+    """The score of a class is what the more probable ones hold: never that of the class at its rank."""
     probs = torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.3, 0.5]])
-    torch.testing.assert_close(cumulative_scores(probs), torch.tensor([[1.0, 0.6, 0.9], [1.0, 0.8, 0.5]]))
+    expected = torch.tensor([[0.9, 0.0, 0.6], [0.8, 0.5, 0.0]])
+    torch.testing.assert_close(class_scores(probs, "aps").float() + 1, expected)
 
 
 def test_conformal_sets_by_hand():
-    """All labels are the second most probable class of (0.6, 0.3, 0.1), so sets reach 0.9 and hold two classes."""
+    """All labels are the second most probable class of (0.6, 0.3, 0.1), so sets hold what has 0.3 or more."""
     logits = torch.tensor([[0.1, 0.6, 0.3]]).log().repeat(40, 1)
     data = logits, torch.full((40,), 2)
     uq = METHODS["conformal"](confidence_level=0.9).fit(Identity(3), data, calibration=data, progress=False)
-    assert uq(torch.tensor([[0.1, 0.6, 0.3], [0.3, 0.1, 0.6]]).log()).sets.tolist() == [
-        [False, True, True], [True, False, True],
-    ]  # fmt: skip
-    assert uq(torch.tensor([[0.99, 0.005, 0.005]]).log()).sets.sum() >= 1
+    fresh = uq(torch.tensor([[0.1, 0.6, 0.3], [0.3, 0.1, 0.6]]).log())
+    for score in ("lac", "aps", "raps"):
+        assert fresh.sets(0.9, score).tolist() == [[False, True, True], [True, False, True]]
+    assert uq(torch.tensor([[0.99, 0.005, 0.005]]).log()).sets(0.9).sum() == 1
 
 
 def test_dropout_is_on_in_prediction_and_nothing_else_is():

@@ -189,7 +189,9 @@ def test_a_map_is_its_pixels(calibrated):
     label = y.reshape(20, 4, 5)
     method = sp.SplitPointClassifier(**QUICK)
     held_out = (x, label) if calibrated else None
-    dense, flat = fit(method, maps, (x, label), calibration=held_out), fit(method, rows, (pixels, y))
+    flat_held_out = (pixels, y) if calibrated else None
+    dense = fit(method, maps, (x, label), calibration=held_out)
+    flat = fit(method, rows, (pixels, y), calibration=flat_held_out)
     assert dense.network is None
     assert flat.network is None
     one, other = dense(x), flat(pixels)
@@ -253,7 +255,7 @@ def test_mars_lie_on_the_simplex(classes, kept):
     torch.testing.assert_close(z, up + down, rtol=0, atol=1e-12)
     torch.testing.assert_close(p + up - down, frequency, rtol=0, atol=1e-12)
     expected = (2 * p * (1 - p) - z).abs().sum(1)
-    torch.testing.assert_close(out.epistemic[safe], expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(out.sds[safe], expected, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(expected, ((frequency - p) * (1 - 2 * p)).abs().sum(1), rtol=1e-9, atol=1e-12)
 
 
@@ -348,7 +350,7 @@ def test_the_network_is_kept_where_the_base_model_is_biased_and_finds_the_region
     uq = fit(sp.SplitPointClassifier(), model, (x, flipped))
     assert uq.network is not None
     fresh, _ = blobs(70, 3000)
-    score, region = uq(fresh).epistemic, fresh[:, 0] > 1.5
+    score, region = uq(fresh).sds, fresh[:, 0] > 1.5
     assert score[region].median() > 5 * score[~region].median()
     assert auroc(score[~region], score[region]) > 0.95
 

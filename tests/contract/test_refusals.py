@@ -63,6 +63,7 @@ RANGES = {
     "prior_precision": ("laplace", {"prior_precision": 0.0}),
     "noise": ("laplace", {"noise": -1.0}),
     "residual": ("conformal", {"residual": "signed"}),
+    "set score": ("conformal", {"score": "topk"}),
     "recipe": ("splitpoint", {"recipe": "fast"}),
     "training": ("laplace", {"epochs": 3}),
 }

@@ -67,6 +67,12 @@ def test_a_method_that_trains_nothing_has_no_settings_of_training(name, setting)
 
 # No setting is ignored
 
+
+def untrained(network, _data):
+    """Copies stay as they are."""
+    return network
+
+
 OTHERWISE = {
     "annealing": 0.5,
     "batch_size": 16,
@@ -101,7 +107,10 @@ OTHERWISE = {
     "regulariser": 3.0,
     "residual": "normalised",
     "residuals": "train",
+    "residuals of classification": "refit",
+    "retrain": untrained,
     "score": "variance",
+    "score of conformal": "aps",
     "shared": True,
     "standardise": False,
     "steepness": 5.0,
@@ -109,15 +118,19 @@ OTHERWISE = {
     "tau": "outputs",
     "temperature": "ece",
     "weight_decay": 0.3,
+    "widen": False,
+    "scores": "sds",
     "width": 3,
 }
-"""Another value for every setting that changes predictions."""
+"""Another value for every setting that changes predictions, of one method or task where it has values of its own."""
 
 CONTEXT = {
     "delta0": {"mars": "free"},
     "factor_limit": {"interval": "consistent"},
     "held_back": {"folds": 0},
     "layer": {"residual": "normalised"},
+    "score": {"confidence_level": 0.6},
+    "retrain": {"residuals": "refit"},
     "patience": {"epochs": 60, "folds": 0, "learning_rate": 0.1},
     "shared": {"leverage": False},
     "standardise": {"leverage": False},
@@ -148,6 +161,12 @@ SHOWN = [
 ]
 
 
+def otherwise(setting, *owners):
+    """Another value of a setting, that of the first owner that has one of its own."""
+    keys = [*(f"{setting} of {owner}" for owner in owners), setting]
+    return next(OTHERWISE[key] for key in keys if key in OTHERWISE)
+
+
 def defaults(name, task):
     """The method with its defaults, as the task has it."""
     settings = METHODS[name](task=task)
@@ -171,7 +190,8 @@ def place(name, setting, task):
 def predicted(name, own, start, **changes):
     held = own.calibration if "temperature" in changes else calibrated(name, own)
     few = {"epochs": 3} if "epochs" in settings_of(name, own.task) else {}
-    return method(name, own, **few | changes).fit(start, own.data, calibration=held, progress=False)(own.fresh)
+    uq = method(name, own, **few | changes).fit(start, own.data, calibration=held, progress=False)
+    return uq(torch.cat([own.fresh, 20 * own.fresh]))  # like the data and far beyond
 
 
 @pytest.mark.parametrize(("name", "setting"), SHOWN, ids=[f"{name}-{setting}" for name, setting in SHOWN])
@@ -184,7 +204,7 @@ def test_every_setting_changes_something(name, setting):
         own, model, changes = place(name, setting, task)
         start = model if post_hoc(name) else own.factory
         default = getattr(defaults(name, task), setting)
-        value = not default if setting == "decay" else OTHERWISE[setting]
+        value = not default if setting == "decay" else otherwise(setting, name, task)
         assert value != default
         shown.append(differ(*(predicted(name, own, start, **changes, **more) for more in ({}, {setting: value}))))
     assert any(shown), f"{setting} changes nothing"

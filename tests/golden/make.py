@@ -160,6 +160,8 @@ def summary(prediction):
     """Of every field the digest, and some numbers from all over it."""
     found = {}
     for name, tensor in tensors(prediction).items():
+        if name == "sets":  # which follow from the others
+            continue
         values = tensor.numpy()
         places = np.linspace(0, values.size - 1, min(SHOWN, values.size)).astype(int)
         found[name] = [digest(values), [float(f"{number:.9g}") for number in values.ravel()[places]]]
@@ -168,7 +170,14 @@ def summary(prediction):
 
 # Files
 
-OLD_FILES = {path.stem: path.stem.split()[1] for path in sorted((FOLDER / "format1").glob("*.safetensors"))}
+REFUSED = "splitpoint_calibrated classes"
+"""An old file whose support score is no longer in use."""
+
+OLD_FILES = {
+    path.stem: path.stem.split()[1]
+    for path in sorted((FOLDER / "format1").glob("*.safetensors"))
+    if path.stem != REFUSED
+}
 """Predictors in files of format 1, which nothing writes any more, and the problems they are of; they hold networks."""
 
 

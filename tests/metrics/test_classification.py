@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
 from properties import examples
 from splitpoint import metrics
+from splitpoint.conformal import Conformity
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.prediction import ClassificationPrediction
 
@@ -30,7 +31,12 @@ def drawn(*shape, axis=1, seed=0):
 
 def prediction(probs, axis=1, sets=None):
     score = probs.amax(axis)
-    return ClassificationPrediction(score, score, score, None, probs, probs, probs.argmax(axis), sets=sets)
+    return ClassificationPrediction(score, score, score, None, probs, probs, probs.argmax(axis), conformity=sets)
+
+
+def above(share, axis=1, level=0.95):
+    """Sets of all classes that are at least as probable as `share`."""
+    return Conformity(torch.full((3, 19), -share), axis, level=level)
 
 
 # Shapes
@@ -259,10 +265,10 @@ def test_no_bins_are_refused(name):
 
 def test_sets_by_hand():
     probs = torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [0.1, 0.1, 0.8]])
-    sets = torch.tensor([[True, False, False], [True, True, False], [False, False, False]])
-    out = prediction(probs, sets=sets)
-    assert metrics.set_size(out) == pytest.approx(1)
-    assert metrics.set_coverage(out, torch.tensor([0, 1, 2])) == pytest.approx(2 / 3)
+    out = prediction(probs, sets=above(0.4))
+    assert out.sets(0.95).tolist() == [[True, False, False], [True, True, False], [False, False, True]]
+    assert metrics.set_size(out) == pytest.approx(4 / 3)
+    assert metrics.set_coverage(out, torch.tensor([0, 1, 0])) == pytest.approx(2 / 3)
     assert metrics.set_coverage(out, torch.tensor([1, 1, -100])) == pytest.approx(1 / 2)
     assert math.isnan(metrics.set_coverage(out, torch.full((3,), -100)))
     assert math.isnan(metrics.set_size(out[:0]))
@@ -272,14 +278,16 @@ def test_sets_by_hand():
 def test_sets_of_maps_and_sequences(shape, axis):
     probs, label = drawn(*shape, axis=axis)
     sets = probs > 0.2
-    out = prediction(probs, axis, sets)
+    out = prediction(probs, axis, above(0.2, axis))
+    assert torch.equal(out.sets(0.95), sets)
     inside = sets.movedim(axis, -1).gather(-1, label[..., None])
     assert metrics.set_coverage(out, label) == pytest.approx(float(inside.double().mean()))
     assert metrics.set_size(out) == pytest.approx(float(sets.sum(axis).double().mean()))
 
 
 def test_a_prediction_without_sets_is_refused():
-    out = prediction(torch.full((2, 2), 0.5))
-    for call in (lambda: metrics.set_size(out), lambda: metrics.set_coverage(out, torch.zeros(2).long())):
-        with pytest.raises(DataError, match="Expected a prediction with sets, but got one without"):
-            call()
+    probs = torch.full((2, 2), 0.5)
+    for out in (prediction(probs), prediction(probs, sets=above(0.2, level=0.96))):  # the latter has 19 rows, not 24
+        for call in (lambda o=out: metrics.set_size(o), lambda o=out: metrics.set_coverage(o, torch.zeros(2).long())):
+            with pytest.raises(DataError, match="Expected a prediction with sets, but got one without"):
+                call()

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from splitpoint import metrics
+from splitpoint.conformal import Conformity
 from splitpoint.errors import ShapeError
 from splitpoint.metrics import LEVEL, METRICS, Evidence, Metric, measured, metric, ordered, row_scores
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
@@ -128,8 +129,16 @@ def test_the_better_of_two_regressions_is_ranked_first():
     noise, y, wild = torch.rand(4000, generator=generator) + 0.1, *torch.randn(2, 4000, generator=generator)
     half = 1.96 * noise[:, None]
     good = RegressionPrediction(noise, noise, noise, None, torch.zeros(4000), (0.95,), -half, half, scale=noise)
-    bad = replace(good, mean=wild, epistemic=-noise, total=-noise, lowers=wild[:, None], uppers=wild[:, None] + 0.1)
-    high, low = replace(good, epistemic=noise + 1), replace(good, epistemic=noise - 3)
+    bad = replace(
+        good,
+        mean=wild,
+        epistemic=-noise,
+        support=-noise,
+        total=-noise,
+        lowers=wild[:, None],
+        uppers=wild[:, None] + 0.1,
+    )
+    high, low = (replace(good, epistemic=noise + by, support=noise + by) for by in (1, -3))
     best = Evidence(good, noise * y, ood=high, adversarial=high)
     assert not_won(best, Evidence(bad, noise * y, ood=low, adversarial=low)) == set()
 
@@ -142,8 +151,8 @@ def test_the_better_of_two_classifications_is_ranked_first():
     probs = torch.stack([confidence, doubt], 1)
     good = ClassificationPrediction(doubt, doubt, doubt, None, probs, probs, probs.argmax(1))
     turned = replace(good, probs=probs.flip(1), label=1 - good.label)
-    blind = replace(good, aleatoric=confidence, epistemic=confidence, total=confidence)
-    high, low = (replace(good, epistemic=doubt + by, aleatoric=doubt + by) for by in (1, -3))
+    blind = replace(good, aleatoric=confidence, epistemic=confidence, support=confidence, total=confidence)
+    high, low = (replace(good, epistemic=doubt + by, support=doubt + by, aleatoric=doubt + by) for by in (1, -3))
     rising, falling = ({"accuracy": [0.9, 0.5, 0.1], "epistemic": way} for way in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1]))
     best = Evidence(good, labels, ood=high, adversarial=high, attack=rising)
     probabilities = not_won(best, Evidence(blind, labels, ood=low, adversarial=low, attack=falling))
@@ -240,10 +249,12 @@ def test_what_was_not_asked_for_is_not_measured(missing, names):
 
 
 def test_only_sets_have_a_size():
-    sets = TEST.probs > 0.25
-    found = measured(Evidence(replace(TEST, sets=sets), torch.tensor([0, 0, 1, 1])))
+    sets = Conformity(torch.full((3, 19), -0.25))  # of all classes with at least that probability
+    found = measured(Evidence(replace(TEST, conformity=sets), torch.tensor([0, 0, 1, 1])))
     assert (found["set_coverage"], found["set_size"]) == (1.0, 1.5)
-    assert not {"set_coverage", "set_size"} & set(measured(images()))
+    few = Conformity(torch.full((3, 18), -0.25))
+    for without in (images(), Evidence(replace(TEST, conformity=few), torch.tensor([0, 0, 1, 1]))):
+        assert not {"set_coverage", "set_size"} & set(measured(without))
 
 
 # Scores of rows, and a metric of one's own

@@ -293,14 +293,14 @@ def test_all_residuals_on_one_side(folds, sign):
     assert 0.82 <= picp(out, y) <= 0.98
 
 
-def test_all_residuals_on_one_side_are_a_bias_that_the_epistemic_score_shows():
+def test_all_residuals_on_one_side_are_a_bias_that_the_consistency_score_shows():
     """`sample_mars` gives an empty side MAR 0, so the score of such a sample is its squared mean size."""
     model, x, _ = simple()
     residual = drawn(3, 200).abs() + 0.1
     expected = float(sp.consistency.sds(sp.consistency.sample_mars(residual)))
     assert math.isclose(expected, float(residual.mean()) ** 2, rel_tol=1e-5)
     out = fit(sp.SplitPointRegressor(0.9, epochs=20, folds=0), model, (x, noisy(model, x, residual)))(x)
-    assert float(out.epistemic.median()) > 0.3 * expected
+    assert float(out.sds.median()) > 0.3 * expected
 
 
 @pytest.mark.parametrize("folds", [0, 5])
@@ -318,7 +318,8 @@ def test_constant_targets(folds, constant):
 def test_a_perfect_model_has_intervals_of_no_width(folds, interval):
     model, x, _ = simple()
     y = noisy(model, x, torch.zeros(200))
-    out = fit(sp.SplitPointRegressor((0.5, 0.9), interval=interval, epochs=2, folds=folds), model, (x, y))(x)
+    method = sp.SplitPointRegressor((0.5, 0.9), interval=interval, epochs=2, folds=folds, residuals="loo")
+    out = fit(method, model, (x, y))(x)
     assert torch.equal(out.lower, y)
     assert torch.equal(out.upper, y)
     assert not out.epistemic.any()
@@ -402,10 +403,10 @@ def test_widths_follow_the_scale_of_the_noise(known):
     assert abs(picp(out, y) - 0.95) < 0.02
 
 
-def test_a_biased_region_has_the_larger_epistemic_score(known):
+def test_a_biased_region_has_the_larger_consistency_score(known):
     out, x, _ = fresh("biased", known)
     there = x[:, 0] > 0
-    score = out.epistemic.flatten()
+    score = out.sds.flatten()
     assert score[there].median() > 4 * score[~there].median()
     ours = sp.metrics.auroc(score[~there], score[there])
     assert ours > 0.9

@@ -12,10 +12,11 @@ from splitpoint.baselines.answers import softmax_answer
 from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, FeatureBaseline, Fitted
 from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table, feature_moments
-from splitpoint.calibration import conformal_factor
+from splitpoint.calibration import tempered
+from splitpoint.conformal import Conformity, SetScore, calibration_scores, check_set_score, conformal_factor
 from splitpoint.errors import SettingsError
 from splitpoint.recording import Recording
-from splitpoint.tasks import Answer, RegressionAnswer
+from splitpoint.tasks import Answer, ClassAnswer, RegressionAnswer
 
 RIDGE = 1e-2
 
@@ -41,36 +42,27 @@ def predicted_sizes(rows: Tensor, center: Tensor, spread: Tensor, weights: Tenso
     return (((rows - center) / spread) @ weights[:-1] + weights[-1]).clamp(-60, 60).exp()
 
 
-def cumulative_scores(probs: Tensor) -> Tensor:
-    """APS score of every class (R, K, ...): the probability of all classes at least as probable, itself included.
-
-    >>> cumulative_scores(torch.tensor([[0.5, 0.125, 0.375]]))
-    tensor([[0.5000, 1.0000, 0.8750]])
-    """
-    ordered, order = probs.sort(dim=1, descending=True, stable=True)
-    sums = ordered.cumsum(1).clamp(max=1)
-    sums[:, -1] = 1
-    return torch.zeros_like(probs).scatter_(1, order, sums)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
     """Split conformal prediction with the ``ceil((n + 1) level)``-th smallest score of n calibration rows.
 
     Regression: ``f(x) -+ q`` from absolute residuals, or ``f(x) -+ q s(x)`` from residuals over a predicted size s,
-    which is fitted on the training rows. Classification: adaptive prediction sets (APS, Romano et al. 2020) without
-    randomisation, in `sets`; probabilities are the model's own. It has no epistemic part of its own.
+    which is fitted on the training rows. Classification: prediction sets by `ClassificationPrediction.sets`, at any
+    level; probabilities are the model's own. It has no epistemic part of its own.
 
     Attributes:
         residual: "absolute" or "normalised".
+        score: of the classes of a set, "lac", "aps" or "raps"; see `conformal.class_scores`.
     """
 
     residual: Literal["absolute", "normalised"] = "absolute"
+    score: SetScore = "lac"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.residual not in ("absolute", "normalised"):
             raise SettingsError(f"Expected residual to be 'absolute' or 'normalised', but got {self.residual!r}.")
+        check_set_score(self.score, "score")
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
         if held_out is None:
@@ -79,22 +71,30 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
             )
         table = held_out.table
         if self.task == "classification":
-            scores = cumulative_scores(table.column("logits").softmax(1)).gather(1, table.column("label"))
-            return {"radius": torch.stack([conformal_factor(scores[:, 0], level, "rows") for level in self.levels])}
+            return {}
         learned = fit_sizes(rows.table) if self.residual == "normalised" else {}
         sizes = predicted_sizes(table.column("features"), **learned) if learned else torch.ones(())
         ratios = table.column("residual").abs() / sizes
         radius = [[conformal_factor(own[~own.isnan()], level, "rows") for level in self.levels] for own in ratios.T]
         return learned | {"radius": torch.tensor(radius)}
 
+    @torch.no_grad()
+    def _fit_one(self, rows: Recording, held_out: Recording | None, seed: int) -> BaselinePredictor:
+        """As every rival; then the calibration rows are scored by the probabilities of predictions."""
+        predictor = super()._fit_one(rows, held_out, seed)
+        if self.task == "classification" and held_out is not None:
+            table = held_out.table
+            answer = softmax_answer(table.column("logits"))
+            if "temperature" in predictor.fitted:
+                answer = tempered(answer, predictor.fitted["temperature"].cpu())
+            scores = calibration_scores(answer.probs, table.column("label")[:, 0])
+            conformal_factor(scores[0], self.levels[-1], "rows")
+            predictor.fitted.add("scores", scores.to(rows.device))
+        return predictor
+
     def _answer(self, fitted: Fitted, at_output: AtOutput, output: Tensor) -> Answer:
         if self.task == "classification":
-            answer = softmax_answer(output)
-            scores = cumulative_scores(answer.probs)
-            top = answer.probs == answer.probs.amax(1, keepdim=True)
-            return replace(
-                answer, sets=(scores <= fitted["radius"][-1]) | top, epistemic=torch.zeros_like(answer.epistemic)
-            )
+            return self._class_answer(fitted, output)
         size = torch.ones_like(output)
         if self.residual == "normalised":
             learned = [fitted[name] for name in ("center", "spread", "weights")]
@@ -111,3 +111,10 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
             epistemic=torch.zeros_like(width),
             total=width,
         )
+
+    def _class_answer(self, fitted: Fitted, output: Tensor) -> ClassAnswer:
+        answer = softmax_answer(output)
+        conformity = None
+        if "scores" in fitted:
+            conformity = Conformity(fitted["scores"], score=self.score, level=self.levels[-1])
+        return replace(answer, conformity=conformity, epistemic=torch.zeros_like(answer.epistemic))

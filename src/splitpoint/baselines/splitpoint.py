@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from splitpoint.batches import Data, first_batch
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
+from splitpoint.features import MOST_PLACES, spread
 from splitpoint.hooks import INPUT
 from splitpoint.method import Given, GivenRows, PostHoc, check_recordings
 from splitpoint.networks.surgery import weight_layers
@@ -22,14 +24,14 @@ from splitpoint.tasks import TASKS, Classification, Regression, Task, TaskName, 
 S = TypeVar("S", bound="SplitPoint")
 Heads = SplitPointRegressor | SplitPointClassifier
 HEADS: dict[TaskName, Any] = {"regression": SplitPointRegressor, "classification": SplitPointClassifier}
-MOST_LAYERS = 4
 
 
 @dataclass(frozen=True, init=False)
 class SplitPoint(PostHoc[PostHocPredictor[Any]]):
     """`SplitPointRegressor` or `SplitPointClassifier`, as the data ask, in one of the recipes of the table.
 
-    It takes every setting that either of them has; one that the task at hand does not have is refused by `fit`.
+    It takes every setting that either of them has; one that the task at hand does not have, or has with other values,
+    is refused by `fit`.
 
     Attributes:
         task: "regression", "classification", or "auto": classification where targets are integers.
@@ -78,9 +80,20 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
         values |= {"task": task, "paper": paper, "held_out": held_out, "layers": layers}
         for name, value in (values | {"settings": tuple(settings.items())}).items():
             object.__setattr__(self, name, value)
-        for name in TASKS if task == "auto" else (task,):
-            if set(settings) <= {field.name for field in dataclasses.fields(HEADS[name])}:
-                self._heads(name)
+        errors = [self._refusal(name) for name in (TASKS if task == "auto" else (task,)) if self._has(name, settings)]
+        if errors and None not in errors:
+            raise next(error for error in errors if error is not None)
+
+    def _has(self, task: TaskName, settings: Iterable[str]) -> bool:
+        return set(settings) <= {field.name for field in dataclasses.fields(HEADS[task])}
+
+    def _refusal(self, task: TaskName) -> SettingsError | None:
+        """Why the method of a task does not take these settings; None where it does."""
+        try:
+            self._heads(task)
+        except SettingsError as error:
+            return error
+        return None
 
     def _heads(self, task: TaskName) -> Heads:
         """The method of a task with these settings."""
@@ -158,6 +171,4 @@ def several_layers(model: nn.Module, data: Data, rows: int) -> list[str]:
     names = names[1:] if len(names) > 2 else names
     if not names:
         raise SettingsError("Expected a model with linear or convolution layers to read, but it has none.")
-    count = min(MOST_LAYERS, len(names))
-    places = [(len(names) - 1) - step * (len(names) - 1) // max(count - 1, 1) for step in range(count)]
-    return [names[place] + INPUT for place in sorted(set(places))]
+    return [name + INPUT for name in spread(names, MOST_PLACES)]

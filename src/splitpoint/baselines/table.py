@@ -77,6 +77,7 @@ class Recipe:
 
 
 SDS, ZHAO = "self-consistency discrepancy (SDS)", "Zhao & Chen 2025"
+SUPPORT = "noise times leverage; distance of the features and energy"
 CERTIFICATES, TAGASOVSKA = "size of the certificates", "Tagasovska & Lopez-Paz 2019"
 SPREAD, EVIDENCE = "variance of the means; mutual information", "beta / (nu (alpha - 1))"
 
@@ -106,11 +107,11 @@ METHODS: dict[str, Recipe] = {
     "splitpoint_paper_calibrated": Recipe(
         SplitPoint, "Split-point calibrated (paper)", "model", "1", SDS, ZHAO, CLASSES,
         preset={"paper": True, "held_out": True}),
-    "splitpoint": Recipe(SplitPoint, "Split-point (ours)", "model", "1", SDS, ZHAO),
+    "splitpoint": Recipe(SplitPoint, "Split-point (ours)", "model", "1", SUPPORT, ZHAO),
     "splitpoint_conformal": Recipe(
-        SplitPoint, "Split-point calibrated (ours)", "model", "1", SDS, ZHAO, TASKS, preset={"held_out": True}),
+        SplitPoint, "Split-point calibrated (ours)", "model", "1", SUPPORT, ZHAO, TASKS, preset={"held_out": True}),
     "splitpoint_layers": Recipe(
-        SplitPoint, "Split-point layers (ours)", "model", "1", SDS, ZHAO, preset={"layers": True}),
+        SplitPoint, "Split-point layers (ours)", "model", "1", SUPPORT, ZHAO, preset={"layers": True}),
 }
 # fmt: on
 """All methods by their id, in the order of tables and figures: rivals, the paper's recipe, ours."""

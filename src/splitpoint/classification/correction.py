@@ -33,12 +33,23 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
 
 
 def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator) -> Linear:
+    """The correction of `cross_fit` alone."""
+    return cross_fit(logits, x, label, prior, generator)[0]
+
+
+def cross_fit(
+    logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator
+) -> tuple[Linear, Tensor]:
     """Correction ``softmax(a logits + b + x W)`` from held-out rows, no better than it proves to be out of fold.
 
     `W` and `b` are the most probable under a Gaussian prior that gives a correction the deviation `prior`; a last
     factor comes from out-of-fold logits; and where plain temperature scaling, or leaving the logits as they are, has
     the smaller out-of-fold log loss, that is what is returned. When W would have more than 65,536 entries (many
     classes and features), it acts on the leading principal components of the features only.
+
+    Also returned are logits (n, K) of the held-out rows as exchangeable with those of fresh rows as can be: where W and
+    b are kept, those that other folds gave, since rows that were fitted look better than fresh ones; else the scaled
+    logits, since a single factor cannot follow single rows.
 
     Args:
         logits: (n, K).
@@ -51,15 +62,15 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
     if components < x.shape[1]:
         values, vectors = torch.linalg.eigh(x.T @ x / max(len(x), 1))
         basis = vectors[:, -components:] / values[-components:].mean().clamp(min=1e-12).sqrt()
-        factor, bias, weight = fit_correction(logits, x @ basis, label, prior, generator)
-        return factor, bias, basis @ weight
+        (factor, bias, weight), held_out = cross_fit(logits, x @ basis, label, prior, generator)
+        return (factor, bias, basis @ weight), held_out
     plain = (
         probable_factor(logits, label),
         logits.new_zeros(logits.shape[1]),
         logits.new_zeros(x.shape[1], logits.shape[1]),
     )
     if len(label) < 2 * FOLDS:
-        return plain
+        return plain, plain[0] * logits
     fold = (torch.arange(len(label)) % FOLDS)[torch.randperm(len(label), generator=generator)]
     corrected, scaled = torch.empty_like(logits), torch.empty_like(logits)
     for held in (fold == number for number in range(FOLDS)):
@@ -69,9 +80,10 @@ def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, gener
     last = probable_factor(corrected, label)
     losses = [F.cross_entropy(each, label) for each in (last * corrected, scaled, logits)]
     if losses[0] >= min(losses[1:]):
-        return plain if losses[1] < losses[2] else (torch.ones_like(plain[0]), *plain[1:])
+        factor = plain[0] if losses[1] < losses[2] else torch.ones_like(plain[0])
+        return (factor, *plain[1:]), factor * logits
     factor, bias, weight = _fit_linear(logits, x, label, prior)
-    return last * factor, last * bias, last * weight
+    return (last * factor, last * bias, last * weight), last * corrected
 
 
 class Correction(nn.Module):
@@ -95,10 +107,23 @@ class Correction(nn.Module):
 
     @staticmethod
     def fit(rows: Rows, prior: float, generator: torch.Generator) -> Correction:
-        """From held-out rows with ``features``, ``logits`` and ``label``; see `fit_correction`."""
+        """From held-out rows with ``features``, ``logits`` and ``label``; see `cross_fit`."""
+        return Correction.cross_fitted(rows, prior, generator)[0]
+
+    @staticmethod
+    def cross_fitted(rows: Rows, prior: float, generator: torch.Generator) -> tuple[Correction, Tensor]:
+        """The same, and logits (n, K) of these rows as if they were fresh; see `cross_fit`."""
         features = rows["features"]
         center, spread = features.mean(0), features.std(0, correction=0)
         spread = torch.where(spread > 1e-7 * (1 + center.abs()), spread, 1.0)
         standardised = (features - center) / spread
-        fitted = fit_correction(rows["logits"], standardised, rows["label"][:, 0], prior, generator)
-        return Correction(*fitted, center, spread)
+        fitted, held_out = cross_fit(rows["logits"], standardised, rows["label"][:, 0], prior, generator)
+        return Correction(*fitted, center, spread), held_out
+
+    @staticmethod
+    def scaling(logits: Tensor, label: Tensor, width: int) -> Correction:
+        """One factor for all logits (n, K) of held-out rows with labels (n,), and no shift by `width` features."""
+        classes = logits.shape[1]
+        zeros, ones = logits.new_zeros(width), logits.new_ones(width)
+        factor = probable_factor(logits, label)
+        return Correction(factor, logits.new_zeros(classes), logits.new_zeros(width, classes), zeros, ones)

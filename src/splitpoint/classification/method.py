@@ -12,17 +12,25 @@ from torch.nn import functional as F
 
 from splitpoint.cache import Table, feature_moments
 from splitpoint.calibration import probable_factor
+from splitpoint.checks import Check
+from splitpoint.classification import checks
 from splitpoint.classification.correction import Correction
+from splitpoint.classification.mix import Scored
 from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
+from splitpoint.classification.stand_ins import StandIns, stand_ins
 from splitpoint.classification.support import Support
-from splitpoint.consistency import Mars, corrected_probs, zero_included_residuals
+from splitpoint.conformal import calibration_scores
+from splitpoint.consistency import Mars, corrected_probs, entropy, zero_included_residuals
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.head_method import Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, generators_for
+from splitpoint.networks.copies import check_retrain
+from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording
+from splitpoint.selfcheck import row_checks
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.training import Losses, Member, held_back, train
 
@@ -45,9 +53,17 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         mar_layers: hidden layers of the MAR networks.
         standardise: features are brought to unit size inside the networks.
         ignore_index: label of rows and pixels that do not count.
-        steepness: of the support share, see `Support`.
-        support_mass: mean support share over the training rows.
+        steepness: of the share with which the training set has nothing to say, see `Support.share`.
+        support_mass: mean of that share over in-distribution rows.
         correction_prior: deviation of the calibrated logits from scaled ones a priori, in logit units.
+        residuals: what stands in for calibration data where none are given: "train" nothing but the training rows,
+            which a network that memorised them is surer of than of new ones; "refit" the same rows as five reset
+            copies of the network answer, each trained without a fifth of the rows until it fits the others as well.
+            They give the scaling of the logits, prediction sets, the weight of support in the total score and what
+            support is measured against. Sets are then cross-conformal: their level holds approximately, and copies
+            are a little less sure than the network, with a fifth fewer rows.
+        retrain: how copies are trained, from a reset copy and the rows that it may see to the trained network; None
+            for Adam at 1e-3 with batches of 64.
     """
 
     tasks: ClassVar[tuple[TaskName, ...]] = ("classification",)
@@ -60,15 +76,24 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     decay: bool = False
     standardise: bool = True
     ignore_index: int = -100
-    steepness: float = 2.0
+    steepness: float = 1.0
     support_mass: float = 0.005
     correction_prior: float = 0.5
+    residuals: Literal["train", "refit"] = "train"
+    retrain: Retrain | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         Classification(self.output, self.ignore_index)
-        if self.mars not in ("simplex", "free"):
-            raise SettingsError(f"Expected mars to be one of ('simplex', 'free'), but got {self.mars!r}.")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
+        check_retrain(self.retrain, self.residuals, ("refit",))
+        if self.residuals == "refit" and self.mars == "free":
+            raise SettingsError(
+                "Expected mars='simplex' with residuals='refit', but got mars='free', whose networks read features, "
+                "and those of copies are no others' features; use one of the two, or pass calibration data."
+            )
         delta0: Any = self.delta0
         if delta0 != "cv" and not (isinstance(delta0, int | float) and delta0 >= 0):
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
@@ -104,13 +129,17 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         tables, generators = [recording.table for recording in given.rows], generators_for(given.seeds)
         for table in tables:
             self._check_logits(table)
+        instead: Sequence[StandIns | None] = [None] * len(tables)
+        if self.residuals == "refit" and given.calibration is None:
+            instead = stand_ins(given, self._source(), self.retrain)
         networks, members = self._network(tables, self._trunk, generators, given.rows[0].device, given.progress)
         fitted = []
-        for number, member in enumerate(members):
+        for number, (member, own) in enumerate(zip(members, instead, strict=True)):
             network = networks.member(number)
             kept = self.mars == "free" or _worth_keeping(member, network)
-            fitted.append(self._from_training(member.table, network if kept else None))
-        return self._fitted(given.rows, fitted, given.calibration, generators, given.progress)
+            held_out = None if given.calibration is None else given.calibration[number].table
+            fitted.append(self._from_training(member.table, network if kept else None, held_out, own))
+        return self._fitted(given.rows, fitted, given.calibration, generators, given.progress, instead)
 
     def _fitted(
         self,
@@ -119,16 +148,27 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         calibration: Sequence[Recording] | None,
         generators: Sequence[torch.Generator],
         progress: bool,
+        instead: Sequence[StandIns | None] | None = None,
     ) -> list[ClassificationPredictor]:
-        """Predictors from what was fitted on training rows, and calibration rows where given."""
+        """Predictors from what was fitted on training rows, and calibration rows or stand-ins where given."""
         methods = [self] * len(recordings)
         if calibration is not None:
             methods, calibrated = self._from_calibration(calibration, generators, progress)
             fitted = [a | b for a, b in zip(fitted, calibrated, strict=True)]
-        return [
-            method._predictor(r.tap, r.layout, r.inputs, tensors).heads_to(r.device)
+        predictors = [
+            method._predictor(r.tap, r.layout, r.inputs, tensors)
             for method, r, tensors in zip(methods, recordings, fitted, strict=True)
         ]
+        for number, (predictor, recording) in enumerate(zip(predictors, recordings, strict=True)):
+            rows = None if calibration is None else calibration[number]
+            own = None if instead is None else instead[number]
+            scored = own.scored(predictor) if own is not None else _scored(predictor, rows)
+            if scored is not None:
+                predictor.mix.copy_(scored.mix())
+            copies = () if own is None else (own.check,)
+            found = _checks(predictor, recording.table, scored)
+            predictor.checks = (*copies, *row_checks(recording, rows), *found)
+        return [predictor.heads_to(r.device) for predictor, r in zip(predictors, recordings, strict=True)]
 
     def _predictor(
         self, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
@@ -147,7 +187,8 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     def _after_joint(
         self, recording: Recording, companion: Companion, calibration: Recording | None, seed: int, progress: bool
     ) -> ClassificationPredictor:
-        fitted = self._from_training(recording.table, companion.heads)
+        scaling = None if calibration is None else calibration.table
+        fitted = self._from_training(recording.table, companion.heads, scaling)
         held_out = None if calibration is None else [calibration]
         return self._fitted([recording], [fitted], held_out, generators_for([seed]), progress)[0]
 
@@ -199,13 +240,17 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
             heads.start_at(trunk, torch.zeros(len(tables), outputs, dtype=torch.float32))
         return heads
 
-    def _from_training(self, table: Table, network: Heads | None) -> dict[str, Tensor]:
+    def _from_training(
+        self, table: Table, network: Heads | None, held_out: Table | None, instead: StandIns | None = None
+    ) -> dict[str, Tensor]:
         """Tensors of a predictor that come from the training rows; the network's where it is kept."""
         state = {} if network is None else dict(network.state_dict(prefix="network."))
         if self.mars == "free":
             return state
-        support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass)
-        return state | dict(support.state_dict(prefix="support."))
+        evidence = None if instead is None else instead.evidence
+        support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass, held_out, evidence)
+        state |= dict(support.state_dict(prefix="support."))
+        return state if instead is None else state | instead.fitted(support)
 
     def _from_calibration(
         self, recordings: Sequence[Recording], generators: Sequence[torch.Generator], progress: bool
@@ -214,15 +259,23 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         tables = [recording.table for recording in recordings]
         if self.mars == "simplex":
             pairs = zip(tables, generators, strict=True)
-            corrections = [Correction.fit(t.whole(), self.correction_prior, g) for t, g in pairs]
-            return [self] * len(tables), [dict(c.state_dict(prefix="correction.")) for c in corrections]
+            return [self] * len(tables), [self._corrected(table.whole(), g) for table, g in pairs]
         device = recordings[0].device
         networks, _ = self._network(tables, "zero_included", generators, device, progress)
         tensors = [dict(networks.member(i).state_dict(prefix="calibrator.")) for i in range(len(tables))]
-        if self.delta0 != "cv":
-            return [self] * len(tables), tensors
-        chosen = [self._cross_validated(t, g, device) for t, g in zip(tables, generators, strict=True)]
-        return [replace(self, delta0=value) for value in chosen], tensors
+        methods = [self] * len(tables)
+        if self.delta0 == "cv":
+            chosen = [self._cross_validated(t, g, device) for t, g in zip(tables, generators, strict=True)]
+            methods = [replace(self, delta0=value) for value in chosen]
+        for number, (table, method) in enumerate(zip(tables, methods, strict=True)):
+            tensors[number] |= {"set_scores": _free_scores(table, networks.member(number), float(method.delta0))}
+        return methods, tensors
+
+    def _corrected(self, rows: Rows, generator: torch.Generator) -> dict[str, Tensor]:
+        """The correction from calibration rows, and the scores of these rows for prediction sets."""
+        correction, logits = Correction.cross_fitted(rows, self.correction_prior, generator)
+        scores = calibration_scores(logits.softmax(1), rows["label"][:, 0])
+        return dict(correction.state_dict(prefix="correction.")) | {"set_scores": scores}
 
     def _cross_validated(self, table: Table, generator: torch.Generator, device: torch.device) -> float:
         """The gate with the smallest out-of-fold Brier score; the folds are trained as one stack."""
@@ -271,11 +324,28 @@ def _zero_included_loss(heads: Heads, rows: Rows) -> Losses:
     return {"zero_included": 3 * error.square().mean((1, 2))}
 
 
+_CHOICES = {"mars": ("simplex", "free"), "residuals": ("train", "refit")}
+
 _LOSSES: dict[str, Callable[[Heads, Rows], Losses]] = {
     "frequency": _frequency_loss,
     "mar": _mar_loss,
     "zero_included": _zero_included_loss,
 }
+
+
+def _free_scores(table: Table, calibrator: Heads, delta0: float) -> Tensor:
+    """Scores for prediction sets from the probabilities that free MARs correct.
+
+    The MARs were fitted to the very rows that are scored, which look a little better than fresh ones will.
+    """
+    probs, label = [], []
+    with torch.no_grad():
+        for rows in table.slices():
+            raw = calibrator.pointwise(rows["features"].to(calibrator.center.device))["zero_included"].cpu()
+            mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
+            probs.append(corrected_probs(rows["logits"].softmax(1), mars, delta0))
+            label.append(rows["label"][:, 0])
+    return calibration_scores(torch.cat(probs), torch.cat(label))
 
 
 def _worth_keeping(member: Member, network: Heads) -> bool:
@@ -297,3 +367,27 @@ def _worth_keeping(member: Member, network: Heads) -> bool:
     gain = base - ours
     error = gain.std() / len(gain) ** 0.5
     return bool(gain.mean() > 0.1 * base.mean()) and bool(gain.mean() > 3 * error)
+
+
+def _scored(predictor: ClassificationPredictor, calibration: Recording | None) -> Scored | None:
+    """What a predictor with a support score says of calibration rows, where there are any."""
+    if predictor.support is None or calibration is None:
+        return None
+    found = []
+    for part in calibration.table.slices():
+        with torch.no_grad():
+            found.append((*predictor.scored_rows(part["features"], part["logits"]), part["label"][:, 0]))
+    return Scored(*(torch.cat(values) for values in zip(*found, strict=True)))
+
+
+def _checks(predictor: ClassificationPredictor, table: Table, scored: Scored | None) -> tuple[Check, ...]:
+    """What is found out about classes, scores and probabilities; `scored` are calibration rows, where there are any."""
+    found = [checks.classes(table, table.width("logits"))]
+    if predictor.support is not None:
+        found.append(checks.rivalry(predictor.support))
+    if scored is not None:
+        total = entropy(scored.probs.double(), 1) + predictor.mix * scored.support
+        found += [checks.calibrated(scored.probs, scored.label), checks.ranking(scored.probs, scored.label, total)]
+    elif not predictor.calibrated:
+        found.append(checks.uncalibrated(table))
+    return tuple(found)

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from splitpoint.cache import Table, feature_moments
+from splitpoint.classification.probes import probes
 from splitpoint.heads import projection
+from splitpoint.metrics import auroc
+from splitpoint.tasks import Rows
 
-RIDGE = 0.1
-LEAST_CONFIDENCE = -2.0
-BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation", "offset")
+LEAST_SHRINKAGE = 0.02
+LEAST_REST = 1e-3
+TRUST, TRUST_ROWS = 0.25, 30
+USUAL_SPREAD, SPREAD_ROWS = 0.2, 10
+CLIPPED = 0.99
+AHEAD, FEWEST, COMPARED = 0.05, 50, 2000
+"""AUROC by which a free score has to be ahead to take over, and fewest and most rows that it is measured with."""
+BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation", "weights", "offset", "rivalry")
 
 
 class Support(nn.Module):
-    """Share ``s(x)`` in (0, 1) with which the training set has nothing to say about an input.
+    """How little the training set says about an input, from its features and logits; see `forward`.
 
-    Three pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
-    class centre; minus the logsumexp of the centred logits; minus the log-odds of the winning class. Each is
-    standardised by its mean and deviation over the training rows, the latter two count no lower than -2 (a network
-    can be confident without bound, and must not argue a distance away), and
-
-        ``s = sigmoid(steepness * sum of the three + offset)``
-
-    where the offset makes the mean of `s` over the training rows equal to `mass`. All of it is closed form.
+    Two pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
+    class centre, and the energy, minus the logsumexp of the centred logits. A third, the doubt ``-log max p``, takes
+    their place where it tells probes better (see `_compete`). Each is standardised by its mean and deviation over
+    rows that it was not fitted to: calibration rows where there are any, else training rows, each left out of what its
+    distance is measured by, or of the network itself (see `stand_ins`). All of it is closed form.
 
     Args:
         tensors: the buffers by name, see `fit`.
-        steepness: of the sigmoid.
+        steepness: of the share, see `share`.
     """
 
     center: Tensor
@@ -40,7 +47,9 @@ class Support(nn.Module):
     prior: Tensor
     usual: Tensor
     deviation: Tensor
+    weights: Tensor
     offset: Tensor
+    rivalry: Tensor
 
     def __init__(self, tensors: Mapping[str, Tensor], steepness: float) -> None:
         super().__init__()
@@ -49,77 +58,248 @@ class Support(nn.Module):
             self.register_buffer(name, tensors[name])
 
     @staticmethod
-    def fit(table: Table, classes: int, steepness: float, mass: float) -> Support:
-        """Class centres and tied covariance of standardised features, then the scale of the evidence.
-
-        The covariance within classes is ridged by a tenth of its mean variance. Features wider than 2048 are first
-        projected to 512 at random.
+    def fit(
+        table: Table,
+        classes: int,
+        steepness: float,
+        mass: float,
+        held_out: Table | None = None,
+        evidence: Tensor | None = None,
+    ) -> Support:
+        """Class centres and tied covariance of the features, then the scales of the evidence and its weights.
 
         Args:
             table: training rows with ``features``, ``logits`` and ``label``.
             classes: their number K.
-            steepness: of the sigmoid.
-            mass: mean of `s` over the training rows.
+            steepness: of the share.
+            mass: mean of the share over the rows that set the scales.
+            held_out: calibration rows that set the scales; None for the training rows, each left out.
+            evidence: (n, 2) distances and energies that set the scales in place of either, see `evidence`.
         """
         center, spread = feature_moments(table)
         project = projection(len(center))
-        width = project.shape[1]
-        counts, sums = (
-            torch.zeros(classes, dtype=torch.float64),
-            torch.zeros(classes, width, dtype=torch.float64),
-        )
-        gram = torch.zeros(width, width, dtype=torch.float64)
-        for part in table.slices():
-            x = (((part["features"] - center) / spread) @ project).double()
-            label = part["label"][:, 0]
-            counts += torch.bincount(label, minlength=classes)
-            sums.index_add_(0, label, x)
-            gram += x.T @ x
-        seen = counts > 0
-        centres = sums[seen] / counts[seen, None]
-        within = (gram - (centres * counts[seen, None]).T @ centres) / counts.sum()
-        ridge = RIDGE * within.diagonal().mean().clamp(min=1e-8)
-        factor = torch.linalg.cholesky(within + ridge * torch.eye(width, dtype=torch.float64))
-        whiten = project.double() @ torch.linalg.inv(factor).T
+        scatter = Scatter.of(table, center, spread, project, classes)
+        covariance, shrinkage = scatter.covariance(table)
+        factor = torch.linalg.cholesky(covariance)
+        inverse = torch.linalg.inv(factor).T
         tensors = {
             "center": center,
             "spread": spread,
-            "whiten": whiten.float(),
-            "centres": torch.linalg.solve_triangular(factor, centres.T, upper=False).T.float(),
-            "prior": (counts + 1) / (counts.sum() + classes),
+            "whiten": (project.double() @ inverse).float(),
+            "centres": (scatter.centres @ inverse).float(),
+            "prior": (scatter.counts + 1) / (scatter.counts.sum() + classes),
             "usual": torch.zeros(3, dtype=torch.float64),
             "deviation": torch.ones(3, dtype=torch.float64),
+            "weights": torch.tensor([TRUST * table.rows / (table.rows + TRUST_ROWS), 1, 0], dtype=torch.float64),
             "offset": torch.zeros((), dtype=torch.float64),
+            "rivalry": torch.full((3,), torch.nan, dtype=torch.float64),
         }
         support = Support(tensors, steepness)
-        evidence = torch.cat([support.evidence(support.distance(p["features"]), p["logits"]) for p in table.slices()])
-        support.usual.copy_(evidence.mean(0))
-        support.deviation.copy_(evidence.std(0, correction=0).clamp(min=1e-9))
-        support.offset.copy_(_offset(steepness * support._summed(evidence), mass))
+        if held_out is not None:
+            evidence = support.evidence(held_out)
+        elif evidence is None:
+            rows = table.rows / (1 - float(shrinkage)) if shrinkage < 1 else float("inf")
+            parts = ((support._left_out(part, scatter, rows), part["logits"]) for part in table.slices())
+            evidence = torch.cat([_evidence(*part) for part in parts])
+        support._scale(evidence)
+        support._compete(evidence, next(table.slices()))
+        support.offset.copy_(_offset(steepness * support.weighed(evidence), mass))
         return support
+
+    def evidence(self, table: Table) -> Tensor:
+        """Distance, energy and doubt (n, 3) of rows with ``features`` and ``logits``, in float64."""
+        return torch.cat([_evidence(self.distance(part["features"]), part["logits"]) for part in table.slices()])
+
+    def weighed(self, evidence: Tensor) -> Tensor:
+        """Lack of support (n,) of rows with this evidence (n, 3); see `forward`."""
+        return self._weighed(*evidence.unbind(1))
+
+    def _scale(self, evidence: Tensor) -> None:
+        """Standardise by the evidence (n, 3) of rows that nothing was fitted to.
+
+        Few rows leave the deviation of the distance near a fifth of its mean, and a distance counts as no larger than
+        99% of them: a row that alone moves a feature lies hundreds of times as far as the rest once it is left out.
+        """
+        rows, distances = len(evidence), evidence[:, 0].sort().values
+        clipped = evidence.clone()
+        clipped[:, 0] = clipped[:, 0].clamp(max=float(distances[math.ceil(CLIPPED * (rows - 1))]))
+        self.usual.copy_(clipped.mean(0))
+        self.deviation.copy_(clipped.std(0, correction=0))
+        expected = SPREAD_ROWS * (USUAL_SPREAD * self.usual[0]).square()
+        self.deviation[0] = ((rows * self.deviation[0].square() + expected) / (rows + SPREAD_ROWS)).sqrt()
+        self.deviation.clamp_(min=1e-9)
+
+    def _compete(self, evidence: Tensor, rows: Rows) -> None:
+        """Give way to energy or doubt alone where they tell probes from ordinary rows clearly better.
+
+        `rivalry` (3,) becomes the mean AUROC, over the kinds of probes, of support, energy and doubt.
+        """
+        if len(rows["label"]) < FEWEST:  # of which probes are hardly other rows
+            return
+        inside = evidence[torch.linspace(0, len(evidence) - 1, min(len(evidence), COMPARED)).long()]
+        found = []
+        for features, logits in probes(rows):
+            outside = _evidence(self.distance(features), logits)
+            scores = [(self.weighed(part), part[:, 1], part[:, 2]) for part in (inside, outside)]
+            found.append(torch.tensor([auroc(*pair) for pair in zip(*scores, strict=True)], dtype=torch.float64))
+        self.rivalry.copy_(torch.stack(found).mean(0))
+        if self.rivalry[1:].max() - self.rivalry[0] > AHEAD:
+            self.weights.zero_()[1 + int(self.rivalry[1:].argmax())] = 1
+
+    def _left_out(self, part: Rows, scatter: Scatter, rows: float) -> Tensor:
+        """(R,) distances of training rows to the nearest centre, had each been left out of centres and covariance.
+
+        With d the whitened difference to the row's own centre, h its weight in that centre, ``f = 1 / (1 - h)``, n
+        the rows over one minus the shrinkage and e the difference to a centre, the squares are
+        ``|e|^2 + f (e . d)^2 / (n - f |d|^2)`` (Sherman and Morrison), and ``f^2 |d|^2 / (1 - f |d|^2 / n)`` for its
+        own.
+        """
+        x = (((part["features"] - self.center) / self.spread) @ self.whiten).double()
+        centres = self.centres.double()
+        own = scatter.place[part["label"][:, 0]]
+        factor = scatter.left_out[own]
+        d = x - centres[own]
+        squared = d.square().sum(1)
+        rest = (1 - factor * squared / rows).clamp(min=LEAST_REST)
+        inner = (x * d).sum(1, keepdim=True) - d @ centres.T
+        found = torch.cdist(x, centres).square() + (factor / rest / rows)[:, None] * inner.square()
+        found[torch.arange(len(x)), own] = factor.square() * squared / rest
+        return found.amin(1).sqrt()
 
     def distance(self, features: Tensor) -> Tensor:
         """(R, C) features -> (R,) Mahalanobis distance to the nearest class centre."""
         x = ((features - self.center) / self.spread) @ self.whiten
         return torch.cdist(x, self.centres, compute_mode="use_mm_for_euclid_dist").amin(1)
 
-    def evidence(self, distance: Tensor, logits: Tensor) -> Tensor:
-        """Distance (R, ...) and logits (R, K, ...) -> (R, 3, ...) evidence against support, in float64."""
-        centred = logits.double() - logits.double().mean(1, keepdim=True)
-        mass = centred.logsumexp(1)
-        top, winner = centred.max(1, keepdim=True)
-        others = centred.scatter(1, winner, -math.inf).logsumexp(1)
-        odds = (top.squeeze(1) - others).clamp(max=80.0)
-        return torch.stack([distance.double(), -mass, -odds], 1)
-
-    def _summed(self, evidence: Tensor) -> Tensor:
-        shape = (3, *[1] * (evidence.dim() - 2))
-        distance, *confidence = ((evidence - self.usual.reshape(shape)) / self.deviation.reshape(shape)).unbind(1)
-        return distance + sum(part.clamp(min=LEAST_CONFIDENCE) for part in confidence)
-
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
-        """Distance (R, ...) and logits (R, K, ...) -> ``s`` (R, ...) in float64."""
-        return torch.sigmoid(self.steepness * self._summed(self.evidence(distance, logits)) + self.offset)
+        """Distance (R, ...) and logits (R, K, ...) -> lack of support (R, ...), at least 0, in float64.
+
+        With ``u(z) = softplus(z)^2``, about twice the surprise in nats at a standard normal z:
+
+            ``support = u(z_energy) + trust * u(max(z_distance, -1 - z_distance))``
+
+        so that neither piece of evidence can argue the other away. The distance counts on both sides, since the
+        features of an empty input collapse towards the mean, nearer than any training row. ``trust = n / (n + 30) / 4``
+        for n training rows: the energy needs no estimate of a covariance.
+        """
+        return self._weighed(distance.double(), energy(logits), doubt(logits))
+
+    def _weighed(self, distance: Tensor, energies: Tensor, doubts: Tensor) -> Tensor:
+        """The weighed sum of what the pieces of evidence say; see `forward`."""
+        far, tired, torn = (
+            (own - usual) / deviation
+            for own, usual, deviation in zip((distance, energies, doubts), self.usual, self.deviation, strict=True)
+        )
+        pieces = zip(self.weights, (far.maximum(-1 - far), tired, torn), strict=True)
+        return torch.stack([weight * surprise(z) for weight, z in pieces]).sum(0)
+
+    def share(self, support: Tensor) -> Tensor:
+        """Share in (0, 1) with which the training set has nothing to say: ``sigmoid(steepness * support + offset)``.
+
+        The offset makes its mean equal to `mass` over the rows that set the scales.
+        """
+        return torch.sigmoid(self.steepness * support + self.offset)
+
+
+def energy(logits: Tensor) -> Tensor:
+    """Minus the logsumexp of the centred logits (R, K, ...), in float64 (Liu et al. 2020)."""
+    wide = logits.double()
+    return -(wide - wide.mean(1, keepdim=True)).logsumexp(1)
+
+
+def doubt(logits: Tensor) -> Tensor:
+    """``-log max p`` of logits (R, K, ...), in float64 (Hendrycks and Gimpel 2017, as a logarithm)."""
+    wide = logits.double()
+    return wide.logsumexp(1) - wide.amax(1)
+
+
+def _evidence(distances: Tensor, logits: Tensor) -> Tensor:
+    return torch.stack([distances.double(), energy(logits), doubt(logits)], 1)
+
+
+def surprise(z: Tensor) -> Tensor:
+    """``softplus(z)^2``: rises everywhere, like z^2 in the upper tail and hardly at all in the lower one."""
+    return F.softplus(z).square()
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Sums over standardised, projected training rows x, and class centres shrunk towards the mean of all rows.
+
+    With W the variance within classes and B that between them, the centre of a class of n rows is
+    ``g + n / (n + W / B) (mean - g)`` (James and Stein), and g itself where n = 1: a centre that is its only row says
+    nothing about the spread around it.
+
+    Attributes:
+        rows: their number n.
+        counts: (K,) rows of every class.
+        place: (K,) index of a class among those that have rows.
+        centres: (S, W) centres of these.
+        left_out: (S,) ``1 / (1 - h)``, with h the weight of a row in the centre of its class.
+        standard: center, spread and projection of the features.
+        within: (W, W) mean square of the differences to the centres.
+    """
+
+    rows: int
+    counts: Tensor
+    place: Tensor
+    centres: Tensor
+    left_out: Tensor
+    standard: tuple[Tensor, Tensor, Tensor]
+    within: Tensor
+
+    @staticmethod
+    def of(table: Table, center: Tensor, spread: Tensor, project: Tensor, classes: int) -> Scatter:
+        """One pass over the rows."""
+        width, n = project.shape[1], table.rows
+        counts = torch.zeros(classes, dtype=torch.float64)
+        sums, gram = (torch.zeros(size, width, dtype=torch.float64) for size in (classes, width))
+        for part in table.slices():
+            x = _standardised(part, center, spread, project)
+            label = part["label"][:, 0]
+            counts += torch.bincount(label, minlength=classes)
+            sums.index_add_(0, label, x)
+            gram += x.T @ x
+        seen = counts > 0
+        own, means, overall = counts[seen], sums[seen] / counts[seen, None], sums.sum(0) / n
+        weight = _weights(own, gram.trace(), (own * means.square().sum(1)).sum(), n * overall.square().sum())
+        centres = overall + weight[:, None] * (means - overall)
+        crossed = (own[:, None] * means).T @ centres
+        within = (gram - crossed - crossed.T + (own[:, None] * centres).T @ centres) / n
+        held = (weight / own + (1 - weight) / n).clamp(max=1 - 1e-6)
+        place = (seen.cumsum(0) - 1).clamp(min=0)
+        return Scatter(n, counts, place, centres, 1 / (1 - held), (center, spread, project), within)
+
+    def covariance(self, table: Table) -> tuple[Tensor, Tensor]:
+        """Covariance (W, W) within classes, shrunk towards a multiple of the identity (Ledoit and Wolf 2004).
+
+        Also the shrinkage: the ratio of the sampling error of the covariance to its distance from the target, at least
+        0.02. A second pass over the rows finds the former.
+        """
+        fourth = sum(float(self._differences(part).square().sum(1).square().sum()) for part in table.slices())
+        width, target = len(self.within), self.within.diagonal().mean().clamp(min=1e-8)
+        size = self.within.square().sum()
+        error = (fourth / self.rows - size) / self.rows
+        shrinkage = (error / (size - width * target.square()).clamp(min=1e-12)).clamp(LEAST_SHRINKAGE, 1)
+        eye = torch.eye(width, dtype=torch.float64)
+        return (1 - shrinkage) * self.within + shrinkage * target * eye, shrinkage
+
+    def _differences(self, part: Rows) -> Tensor:
+        return _standardised(part, *self.standard) - self.centres[self.place[part["label"][:, 0]]]
+
+
+def _standardised(part: Rows, center: Tensor, spread: Tensor, project: Tensor) -> Tensor:
+    return (((part["features"] - center) / spread) @ project).double()
+
+
+def _weights(counts: Tensor, squares: Tensor, of_means: Tensor, of_overall: Tensor) -> Tensor:
+    """Weight (S,) of a class's own mean in its centre, from sums of squares of rows, class means and overall mean."""
+    free = (counts - 1).sum()
+    if free <= 0:
+        return torch.zeros_like(counts)
+    within = (squares - of_means) / free
+    between = ((squares - of_overall) / max(float(counts.sum()) - 1, 1) - within).clamp(min=1e-9)
+    return torch.where(counts > 1, counts / (counts + within / between), 0.0)
 
 
 def _offset(values: Tensor, mass: float) -> Tensor:

@@ -25,8 +25,8 @@ from splitpoint.report.page import asset
 
 CUBIC_TEXT = (
     "Cubic regression, log-normal noise. Trained on 2,000 points in [-4, 4]; coverage, width and Winkler score on "
-    "4,000 fresh points there (nominal coverage 0.95, in all and on each side); AUROC of the epistemic score for "
-    "|x| > 4 on 4,000 points in [-6, 6]. One run."
+    "4,000 fresh points there (nominal coverage 0.95, in all and on each side); AUROC of support for |x| > 4 on "
+    "4,000 points in [-6, 6]. One run."
 )
 DIGITS_TEXT = (
     "A small CNN on scikit-learn's digits: 900 images to train, 400 to calibrate, 497 to test. AUROC of a score for "
@@ -35,7 +35,7 @@ DIGITS_TEXT = (
 TITLES = {"split": "no calibration", "consistent": "consistency calibration", "conformal": "conformal calibration"}
 DIGITS_CAPTION = (
     "Left: accuracy against confidence on the test digits, hollow and dashed for the base model, full after "
-    "calibration. Right: epistemic score of test digits (full outline) and of digits with shuffled pixels (dashed); "
+    "calibration. Right: lack of support of test digits (full outline) and of digits with shuffled pixels (dashed); "
     "images right of the upright line are flagged, as are 5% of the calibration digits."
 )
 
@@ -112,11 +112,11 @@ def cubic_figure(result: CubicResult) -> str:
 
 
 def digits_figure(result: DigitsResult) -> str:
-    """Reliability before and after calibration, and the epistemic score on digits and on shuffled ones."""
+    """Reliability before and after calibration, and the lack of support of digits and of shuffled ones."""
     assert result.out.reference is not None
     before, after = (_reliability(probs, result.label) for probs in (result.out.base_probs, result.out.probs))
-    scores = histogram(result.out.epistemic, result.ood.epistemic, float(result.out.reference.threshold))
-    drawn = gallery.reliability("reliability", before, after) + gallery.histogram("epistemic score", scores)
+    scores = histogram(result.out.support, result.ood.support, float(result.out.reference.threshold))
+    drawn = gallery.reliability("reliability", before, after) + gallery.histogram("support", scores)
     return figure(drawn, DIGITS_CAPTION, tiled=True)
 
 

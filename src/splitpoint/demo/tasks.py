@@ -131,7 +131,7 @@ def run_cubic(seed: int, progress: bool) -> CubicResult:
         on_grid[name] = uq(grid)
         out, far = uq(test.x), uq(wide.x)
         beyond = wide.x.abs().flatten() > SUPPORT
-        score = far.epistemic.flatten()
+        score = far.support.flatten()
         shares = [f"{metric(out, test.y):.3f}" for metric in (picp, picp_up, picp_down)]
         sizes = [f"{metric(out, test.y):.1f}" for metric in (mpiw, winkler)]
         table.append((name, *shares, *sizes, f"{auroc(score[~beyond], score[beyond]):.3f}"))
@@ -157,7 +157,7 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
         for name, p in (("base model", out.base_probs), ("calibrated", out.probs))
     ]
     detection = [DETECTION_HEADER]
-    for name in ("epistemic", "total", "entropy of the base softmax"):
+    for name in ("support", "total", "entropy of the base softmax"):
         clean, hit, far = (_score(part, name) for part in (out, attacked, ood))
         found = (auroc(clean[~wrong], clean[wrong]), auroc(clean, hit), auroc(clean, far))
         detection.append((name, *(f"{value:.3f}" for value in found)))
@@ -165,7 +165,7 @@ def run_digits(seed: int, progress: bool) -> DigitsResult:
 
 
 def _score(out: ClassificationPrediction, name: str) -> Tensor:
-    return {"epistemic": out.epistemic, "total": out.total}.get(name, entropy(out.base_probs))
+    return {"support": out.support, "total": out.total}.get(name, entropy(out.base_probs))
 
 
 def load_digits() -> tuple[Tensor, Tensor]:

@@ -186,17 +186,19 @@ def _mean_gap(gap: Tensor, index: Tensor, bins: int) -> float:
 
 
 def set_coverage(prediction: ClassificationPrediction, label: Tensor) -> float:
-    """Share of labels that are in their prediction set; negative and NaN labels do not count."""
+    """Share of labels that are in their prediction set at its `set_level`; negative and NaN labels do not count."""
     inside, label = labelled_rows(prediction, label, _sets(prediction))
     return float(inside.gather(1, label[:, None]).mean())
 
 
 def set_size(prediction: ClassificationPrediction) -> float:
-    """Mean number of classes in a prediction set, over all rows and positions."""
+    """Mean number of classes in a prediction set at its `set_level`, over all rows and positions."""
     return float(_sets(prediction).double().sum() / prediction.label.numel())
 
 
 def _sets(prediction: ClassificationPrediction) -> Tensor:
-    if prediction.sets is None:
-        raise DataError("Expected a prediction with sets, but got one without; use a conformal classifier.")
-    return prediction.sets
+    if prediction.set_level is None:
+        raise DataError(
+            "Expected a prediction with sets, but got one without; fit with enough calibration data, or another method."
+        )
+    return prediction.sets(prediction.set_level)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.prediction import RegressionPrediction, aligned
 
-Score: TypeAlias = Literal["total", "epistemic", "aleatoric"]
+Score: TypeAlias = Literal["total", "epistemic", "aleatoric", "support"]
 Error: TypeAlias = Literal["mae", "rmse"]
 
 
@@ -215,8 +215,8 @@ def sparsification(
 
     Source: Ilg et al. (2018), Uncertainty estimates and multi-hypotheses networks for optical flow.
     """
-    if score not in ("total", "epistemic", "aleatoric"):
-        raise SettingsError(f"Expected score to be 'total', 'epistemic' or 'aleatoric', but got {score!r}.")
+    if score not in get_args(Score):
+        raise SettingsError(f"Expected score to be one of {get_args(Score)}, but got {score!r}.")
     if error not in ("mae", "rmse"):
         raise SettingsError(f"Expected error to be 'mae' or 'rmse', but got {error!r}.")
     size = (prediction.mean.double() - aligned(prediction.mean, target).double()).abs()

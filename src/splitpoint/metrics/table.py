@@ -37,7 +37,7 @@ class Evidence:
         ood: scores of inputs out of distribution, one for each row; a whole prediction has them too.
         adversarial: the same of attacked inputs, or of natural adversarial ones.
         attack: "accuracy" and mean "epistemic" score under attacks of growing strength.
-        threshold: epistemic score above which a row is flagged.
+        threshold: `support` above which a row is flagged.
     """
 
     prediction: Prediction
@@ -67,7 +67,8 @@ def row_scores(prediction: Prediction) -> Prediction:
     def mean(score: Tensor) -> Tensor:
         return score.double().unsqueeze(1).flatten(1).mean(1)
 
-    return Prediction(mean(prediction.aleatoric), mean(prediction.epistemic), mean(prediction.total), reference=None)
+    own = {name: mean(getattr(prediction, name)) for name in ("aleatoric", "epistemic", "total", "support")}
+    return Prediction(**own, reference=None)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Metric:
         about: one sentence.
         task: the only task that has it; None for both.
         unit: "target" where it has the units of the target, and is multiplied with the scale of the evidence.
-        needs: attributes of the evidence that must not be None, such as "ood" or "prediction.sets".
+        needs: attributes of the evidence that must not be None, such as "ood" or "prediction.scale".
         recorded: whether benchmarks keep it.
     """
 
@@ -145,7 +146,7 @@ def of_errors(metric: Separation, score: Score = "total") -> Callable[[Evidence]
 
 
 def of_group(
-    metric: Separation, group: Literal["ood", "adversarial"], score: Score = "epistemic"
+    metric: Separation, group: Literal["ood", "adversarial"], score: Score = "support"
 ) -> Callable[[Evidence], float]:
     """How well a score tells the rows of a group from test rows."""
     return lambda evidence: metric(getattr(evidence.known, score), getattr(getattr(evidence, group), score))
@@ -157,8 +158,8 @@ def error_risk(evidence: Evidence) -> float:
 
 
 def flagged(group: Literal["known", "ood"]) -> Callable[[Evidence], float]:
-    """Share of the rows of a group whose epistemic score is above the threshold."""
-    return lambda evidence: float((getattr(evidence, group).epistemic > evidence.threshold).double().mean())
+    """Share of the rows of a group whose lack of support is above the threshold."""
+    return lambda evidence: float((getattr(evidence, group).support > evidence.threshold).double().mean())
 
 
 def attack_correlation(evidence: Evidence) -> float:
@@ -233,10 +234,10 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("aurc", error_risk, "AURC", "lower", "Area under the risk-coverage curve of the total score.",
         task="classification", recorded=False),
     _classification(classification.set_coverage, "Set coverage", "none", "Share of labels in their prediction set.",
-        needs=("prediction.sets",), recorded=False),
+        needs=("prediction.set_level",), recorded=False),
     Metric("set_size", on_targets(lambda prediction, _: classification.set_size(prediction)), "Set size", "none",
         "Mean number of classes in a set; only worth comparing at equal coverage.",
-        task="classification", needs=("prediction.sets",), recorded=False),
+        task="classification", needs=("prediction.set_level",), recorded=False),
     Metric("auroc_error", of_errors(auroc), "AUROC errors", "higher",
         "How well the total score tells wrong answers from right ones.", task="classification"),
     Metric("auroc_error_epistemic", of_errors(auroc, "epistemic"), "AUROC errors, epistemic", "higher",
@@ -249,22 +250,22 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
         "Share of right answers that score as high as 95% of the wrong ones do.",
         task="classification", recorded=False),
     Metric("auroc_adversarial", of_group(auroc, "adversarial"), "AUROC adversarial", "higher",
-        "How well the epistemic score tells attacked or natural adversarial images from test images.",
+        "How well support tells attacked or natural adversarial images from test images.",
         needs=("adversarial",)),
     Metric("auroc_adversarial_entropy", of_group(auroc, "adversarial", "aleatoric"), "AUROC adversarial, entropy",
         "higher", "The same of the entropy.", task="classification", needs=("adversarial",)),
     Metric("aupr_adversarial", of_group(aupr, "adversarial"), "AUPR adversarial", "higher",
-        "Average precision of the epistemic score for adversarial inputs.", needs=("adversarial",), recorded=False),
+        "Average precision of support for adversarial inputs.", needs=("adversarial",), recorded=False),
     Metric("fpr95_adversarial", of_group(fpr95, "adversarial"), "FPR95 adversarial", "lower",
         "Share of test rows that score as high as 95% of the adversarial ones do.",
         needs=("adversarial",), recorded=False),
     Metric("auroc_ood", of_group(auroc, "ood"), "AUROC out of distribution", "higher",
-        "How well the epistemic score tells inputs out of distribution: out of the training range, or of other data "
-        "sets.", needs=("ood",)),
+        "How well support (the epistemic score of methods that have no other) tells inputs out of distribution: out "
+        "of the training range, or of other data sets.", needs=("ood",)),
     Metric("auroc_ood_entropy", of_group(auroc, "ood", "aleatoric"), "AUROC out of distr., entropy", "higher",
         "The same of the entropy.", task="classification", needs=("ood",)),
     Metric("aupr_ood", of_group(aupr, "ood"), "AUPR out of distribution", "higher",
-        "Average precision of the epistemic score for inputs out of distribution.", needs=("ood",), recorded=False),
+        "Average precision of support for inputs out of distribution.", needs=("ood",), recorded=False),
     Metric("fpr95_ood", of_group(fpr95, "ood"), "FPR95 out of distribution", "lower",
         "Share of test rows that score as high as 95% of those out of distribution do.",
         needs=("ood",), recorded=False),
@@ -272,7 +273,7 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
         "Rank correlation of accuracy and mean epistemic score over growing attacks; -1 where doubt rises as accuracy "
         "falls.", needs=("attack",)),
     Metric("flagged_test", flagged("known"), "Flagged, test", "none",
-        "Share of test images with more epistemic score than 95% of the calibration images; 0.05 is expected.",
+        "Share of test images with less support than 95% of the calibration images; 0.05 is expected.",
         needs=("threshold",)),
     Metric("flagged_ood", flagged("ood"), "Flagged, out of distribution", "none",
         "The same of images out of distribution.", needs=("threshold", "ood")),

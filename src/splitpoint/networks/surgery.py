@@ -36,16 +36,26 @@ def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
 
 
 def _initialised(network: nn.Module) -> nn.Module:
-    for name, module in network.named_modules():
+    missing = not_resettable(network)
+    if missing is not None:
+        raise SettingsError(
+            f"Expected layers with reset_parameters to train fresh copies of the network, but {missing} has none; "
+            "pass a function that builds the network instead."
+        )
+    for module in network.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
-        elif next(module.parameters(recurse=False), None) is not None:
-            raise SettingsError(
-                f"Expected layers with reset_parameters to train fresh copies of the network, but '{name}' "
-                f"({type(module).__name__}) has none; pass a function that builds the network instead."
-            )
     return network.requires_grad_(True)
+
+
+def not_resettable(network: nn.Module) -> str | None:
+    """Name and type of the first layer with parameters that cannot be initialised anew; None where all can."""
+    for name, module in network.named_modules():
+        own = next(module.parameters(recurse=False), None) is not None
+        if own and not callable(getattr(module, "reset_parameters", None)):
+            return f"'{name}' ({type(module).__name__})"
+    return None
 
 
 def build(factory: Factory, seed: int, change: Callable[[nn.Module], nn.Module] | None = None) -> nn.Module:

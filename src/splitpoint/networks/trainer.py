@@ -288,7 +288,7 @@ def train_networks(
         settle_spectral_norm(network)
     if folds:
         for network, target in zip(networks, trainer.targets, strict=True):
-            _fold(network.get_submodule(last), target["center"], target["spread"])
+            fold_units(network.get_submodule(last), target["center"], target["spread"])
     return networks
 
 
@@ -301,7 +301,7 @@ def _check_bias(layer: nn.Module, outputs: int) -> None:
         )
 
 
-def _fold(layer: nn.Module, center: Tensor, spread: Tensor) -> None:
+def fold_units(layer: nn.Module, center: Tensor, spread: Tensor) -> None:
     """Let a last layer answer ``center + spread * f(x)``."""
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tqdm import tqdm
 
-from splitpoint.batches import Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
+from splitpoint.batches import LABELS, Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
@@ -112,13 +112,13 @@ def train_stack(
         total = settings.epochs_for(feed.steps)
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
-                last = _epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
+                last = train_epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
                 shown.set_postfix_str(f"loss {last:.4g}", refresh=False)
                 shown.update()
         return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
-def _epoch(
+def train_epoch(
     stack: Stack,
     feed: Feed,
     optimiser: Optimiser,
@@ -193,7 +193,7 @@ class ArrayFeed(Feed):
     ) -> ArrayFeed:
         """Join the arrays of all data sets and remember which rows belong to which member."""
         dtype = placement(network)[1]
-        columns = {name: torch.cat([_tensor(array[name], dtype) for array in arrays]) for name in arrays[0]}
+        columns = {name: torch.cat([as_column(array[name], dtype) for array in arrays]) for name in arrays[0]}
         counts = [len(next(iter(array.values()))) for array in arrays]
         if min(counts) < 2:
             raise DataError(f"Expected at least two rows to train on, but got {min(counts)}; give more data.")
@@ -209,12 +209,15 @@ class ArrayFeed(Feed):
         orders = [one_pass(*own, count) for own in zip(self.places, self.generators, strict=True)]
         steps = torch.stack(orders).unflatten(1, (self.steps, self.batch_size)).transpose(0, 1)
         for some in steps.split(self._gathered()):
-            taken = some.flatten().to(next(iter(self.columns.values())).device)
-            rows = {k: v.index_select(0, taken).unflatten(0, some.shape) for k, v in self.columns.items()}
-            together = next(labelled([_item(rows)], 1)).to(self.network)
-            assert together.target is not None
-            together = replace(together, target=self.prepare(together.target))
-            yield from _each(together)
+            yield from _each(self.gathered(some))
+
+    def gathered(self, some: Tensor) -> Batch:
+        """The rows with these numbers (S, E, B), as one batch."""
+        taken = some.flatten().to(next(iter(self.columns.values())).device)
+        rows = {k: v.index_select(0, taken).unflatten(0, some.shape) for k, v in self.columns.items()}
+        together = next(labelled([item_of(rows)], 1)).to(self.network)
+        assert together.target is not None
+        return replace(together, target=self.prepare(together.target))
 
     def _gathered(self) -> int:
         """Steps whose rows are gathered together, which costs far less than step by step."""
@@ -231,11 +234,13 @@ def _each(batch: Batch) -> Iterator[Batch]:
         yield Batch(tuple(own), {name: values[number] for name, values in kwargs.items()}, target)
 
 
-def _item(rows: dict[Any, Tensor]) -> Any:
+def item_of(rows: dict[Any, Tensor]) -> Any:
+    """Columns as data sets have them: a mapping where they have names, else a tuple."""
     return rows if isinstance(next(iter(rows)), str) else tuple(rows.values())
 
 
-def _tensor(array: Any, dtype: torch.dtype) -> Tensor:
+def as_column(array: Any, dtype: torch.dtype) -> Tensor:
+    """The array as a tensor; NumPy floats in the precision of the network."""
     if isinstance(array, np.ndarray):
         array = from_numpy(array)
         array = array.to(dtype) if array.is_floating_point() else array
@@ -302,3 +307,41 @@ def _stacked(batches: Sequence[Batch]) -> Batch:
     args = tuple(join(list(parts)) for parts in zip(*(batch.args for batch in batches), strict=True))
     kwargs = {name: join([batch.kwargs[name] for batch in batches]) for name in batches[0].kwargs}
     return Batch(args, kwargs, join([batch.target for batch in batches]))
+
+
+def in_memory(data: Data, model: nn.Module, batch_size: int) -> dict[Any, Tensor] | None:
+    """Columns that hold the whole data set, by position or by name; None where it cannot be read again, or row by row.
+
+    Loaders, data sets and lists of batches are read once, in the order in which they come.
+    """
+    dtype = placement(model)[1]
+    arrays = dict(enumerate(data.tensors)) if isinstance(data, TensorDataset) else whole_arrays(data)
+    if arrays is not None:
+        if not all(getattr(array, "ndim", 0) for array in arrays.values()):
+            return None
+        return {name: as_column(array, dtype) for name, array in arrays.items()}
+    if isinstance(data, Iterator):
+        return None
+    parts: dict[Any, list[Tensor]] = {}
+    for batch in labelled(data, batch_size):
+        assert batch.target is not None
+        named = batch.kwargs | {LABELS: batch.target} if batch.kwargs else dict(enumerate([*batch.args, batch.target]))
+        if parts and parts.keys() != named.keys():
+            return None
+        for name, value in named.items():
+            if not isinstance(value, Tensor | np.ndarray) or value.shape[:1] != batch.target.shape[:1]:
+                return None
+            parts.setdefault(name, []).append(as_column(value, dtype))
+    if not parts or any(len({own.shape[1:] for own in values}) > 1 for values in parts.values()):
+        return None
+    return {name: torch.cat(values) for name, values in parts.items()}
+
+
+def is_repeatable(data: Data) -> bool:
+    """Whether a second pass over the data gives the same rows in the same order: arrays and tensor data sets."""
+    return isinstance(data, TensorDataset) or whole_arrays(data) is not None
+
+
+def rows_in(columns: dict[Any, Tensor]) -> int:
+    """Number of rows."""
+    return len(next(iter(columns.values())))

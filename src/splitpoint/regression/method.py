@@ -10,15 +10,22 @@ import torch
 from torch import Tensor
 
 from splitpoint.cache import Table, feature_moments
+from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.head_method import MOMENTUM, Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads, fit_leverage, inverse_softplus
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, generators_for
-from splitpoint.recording import Recording
+from splitpoint.networks.copies import check_retrain
+from splitpoint.networks.refit import Retrain
+from splitpoint.recording import Recording, Source
+from splitpoint.regression.checks import Judged, coverage, ranking, sides
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
+from splitpoint.regression.residuals import Chooser
+from splitpoint.regression.support import JointLeverage
+from splitpoint.selfcheck import row_checks, some
 from splitpoint.tasks import Levels, Regression, Rows, TaskName, ascending
 from splitpoint.training import Member, folded, held_back, train
 
@@ -38,8 +45,12 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     Attributes:
         confidence_level: share of the targets on each side of the prediction that the interval should cover; a
             tuple fits several levels at once, which never cross.
-        residuals: what the heads learn from: "train" residuals, or "loo" residuals of a last layer refitted without
-            the row, which undoes its overfitting.
+        residuals: what the heads learn from: "train" residuals; "loo" residuals of a last layer refitted without
+            the row, which undoes its overfitting; "refit" residuals of five reset copies of the network, each trained
+            without a fifth of the rows until it fits the others as well, which undoes that of all layers; "auto"
+            refit where the network memorised its rows, there are no calibration data and it is cheap, else "loo".
+        retrain: how copies are trained, from a reset copy and the rows that it may see to the trained network; None
+            for Adam at 1e-3 with batches of 64.
         interval: how bounds are calibrated: "split" not at all (E27), "consistent" by the bounded consistency
             factors (E30), "conformal" on calibration data, "auto" conformal with calibration data, else "split".
         factor_limit: largest consistency factor; None for the paper's unbounded one.
@@ -50,7 +61,12 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         standardise: features and residuals are brought to unit size inside the head.
         leverage: heads see the log-leverage of a row and never extrapolate beyond the reach of 99% of the training
             rows (see `Heads`), and the total MAR is multiplied by ``sqrt((1 + lev) max(1, lev / reach))``: by the
-            growth of a linear layer's error, and beyond that reach by the distance from the data.
+            growth of a linear layer's error, and beyond that reach by the distance from the data. `support` is that
+            leverage; without a `layer`, and where all layers read vectors, that of several of them (`JointLeverage`).
+        widen: half-widths grow beyond that reach by ``1 + log(sqrt(lev / reach))``, in place of staying as they are at
+            the edge of the data.
+        scores: "leverage" for scores that are made of it (see `RegressionPredictor`), "sds" for the paper's: epistemic
+            score and support are SDS, and the total is ``z+ + z- + sqrt(SDS)``. Without leverage both are the latter.
         folds: copies of the heads that leave out a part of the rows each; the half-widths are shaped and scaled on
             the rows left out. Above 20,000 rows the `held_back` ones serve instead.
     """
@@ -59,7 +75,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
 
     confidence_level: float | tuple[float, ...] = 0.95
     _: KW_ONLY
-    residuals: Literal["train", "loo"] = "loo"
+    residuals: Literal["auto", "refit", "loo", "train"] = "auto"
+    retrain: Retrain | None = None
     interval: Interval = "auto"
     factor_limit: float | None = 2.0
     quantile_loss: Literal["pinball", "coverage", "coverage_paper"] = "pinball"
@@ -68,6 +85,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     shared: bool = False
     standardise: bool = True
     leverage: bool = True
+    widen: bool = True
+    scores: Literal["leverage", "sds"] = "leverage"
     folds: int = 5
     learning_rate: float = 2e-3
 
@@ -84,6 +103,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
+        check_retrain(self.retrain, self.residuals, ("auto", "refit"))
         if self.factor_limit is not None and not self.factor_limit >= 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
 
@@ -101,6 +121,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             "shared": True,
             "standardise": False,
             "leverage": False,
+            "widen": False,
+            "scores": "sds",
             "quantile_loss": "coverage",
             "width": None,
             "epochs": 400,
@@ -130,11 +152,16 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     def _reads_calibration(self) -> bool:
         return self.interval in ("conformal", "auto")
 
+    def _source(self) -> Source:
+        return replace(super()._source(), context=self.leverage and self.scores == "leverage" and self.layer is None)
+
     def _fit_recorded(self, given: GivenRows) -> list[RegressionPredictor]:
-        recordings, calibration, generators = given.rows, given.calibration, generators_for(given.seeds)
-        self._check_alike(recordings)
+        self._check_alike(given.rows)
+        learned = Chooser(self.residuals, self.retrain, self._source()).learned(given)
+        recordings, calibration = [own.recording for own in learned], given.calibration
+        generators = generators_for(given.seeds)
         method = self._resolved(calibration is not None)
-        prepared = [self._prepared(recording.table) for recording in recordings]
+        prepared = [self._prepared(own.recording.table.without("context"), own.residual) for own in learned]
         groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
         objective, heads = self._untrained(prepared, size, generators, recordings[0].device)
@@ -149,8 +176,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             label="fitting heads",
             progress=given.progress,
         )
-        shapes = objective.shapes(heads, scored)
-        return [
+        left_out = objective.left_out(heads, scored)
+        shapes = objective.shapes(left_out)
+        predictors = [
             method._fitted(
                 recording,
                 heads.member((i + 1) * size - 1),
@@ -159,6 +187,29 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             )
             for i, recording in enumerate(recordings)
         ]
+        for i, (predictor, own) in enumerate(zip(predictors, learned, strict=True)):
+            held_out = None if calibration is None else calibration[i]
+            unseen = None if left_out is None else left_out.of(i, shapes[i].cpu())
+            predictor.checks = (*own.checks, *self._checks(predictor, own.recording, prepared[i], unseen, held_out))
+        return predictors
+
+    def _checks(
+        self,
+        predictor: RegressionPredictor,
+        recording: Recording,
+        prepared: Prepared,
+        unseen: Judged | None,
+        calibration: Recording | None,
+    ) -> tuple[Check, ...]:
+        """What is found out on calibration rows, on rows that heads left out, or else on their own."""
+        if calibration is not None:
+            judged = predictor.judged(calibration.table, "calibration")
+        else:
+            judged = unseen or predictor.judged(prepared.table, "training")
+        level = self.levels[-1]
+        found = (*row_checks(recording, calibration), sides(prepared.table, level), coverage(judged, level))
+        ranked = judged if unseen is None else unseen
+        return (*found, ranking(ranked, some(recording.table)["output"]))
 
     def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
         """For every table, the members that are trained on it; the last one is deployed."""
@@ -211,19 +262,24 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             return self
         return replace(self, interval="conformal" if calibrated else "split")
 
-    def _prepared(self, table: Table) -> Prepared:
-        """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out."""
+    def _prepared(self, table: Table, residual: Tensor | None = None) -> Prepared:
+        """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out.
+
+        Those of copies that left the row out, `residual` (n, D), are so already.
+        """
         _check_every_output(table)
         center, spread = feature_moments(table)
         inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
-        if self.leverage or self.residuals == "loo":
+        if self.leverage or self.residuals != "train":
             found = fit_leverage(table, center, spread)
             more["left_out"] = found.left_out
-            if self.residuals == "loo":
+            if self.residuals != "train":
                 more["shrink"] = found.shrink
             inputs = found.inputs if self.leverage else inputs
         if not self.standardise:
             inputs = {"center": torch.zeros_like(inputs["center"]), "spread": torch.ones_like(inputs["spread"])}
+        if residual is not None:
+            more |= {"residual": residual, "shrink": torch.ones_like(more["shrink"])}
         return Prepared(table.joined(more), inputs)
 
     def _untrained(
@@ -258,11 +314,16 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     def _fitted(
         self, recording: Recording, heads: Heads, fitted: dict[str, Tensor], calibration: Recording | None
     ) -> RegressionPredictor:
-        tensors = fitted | dict(heads.state_dict(prefix="heads."))
-        predictor = self._predictor(recording.tap, recording.layout, recording.inputs, tensors)
+        tensors, tap = fitted | dict(heads.state_dict(prefix="heads.")), recording.tap
+        if tap is not None and tap.context:
+            if heads.whiten is None or self.scores == "sds":
+                tap = replace(tap, context=())
+            else:
+                tensors |= JointLeverage.fit(recording.table).state_dict(prefix="joint.")
+        predictor = self._predictor(tap, recording.layout, recording.inputs, tensors)
         predictor.heads_to(recording.device)
         if calibration is not None and self.interval == "conformal":
-            predictor.factors.copy_(conformal_factors(predictor, calibration.table))
+            predictor.factors.copy_(conformal_factors(predictor, calibration.table.without("context")))
         return predictor
 
     def _predictor(
@@ -279,9 +340,10 @@ class Prepared(NamedTuple):
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "residuals": ("train", "loo"),
+    "residuals": ("auto", "refit", "loo", "train"),
     "interval": ("split", "consistent", "conformal", "auto"),
     "quantile_loss": ("pinball", "coverage", "coverage_paper"),
+    "scores": ("leverage", "sds"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from splitpoint.cache import Table
 from splitpoint.consistency import Mars
 from splitpoint.heads import Heads
 from splitpoint.losses import CoverageForm, coverage_loss, masked_mse, pinball_loss
+from splitpoint.regression.checks import Judged
 from splitpoint.tasks import Rows
 from splitpoint.training import Losses
 
@@ -54,6 +56,31 @@ class Outputs:
         steps = F.softplus(quantile.unflatten(axis, (-1, 2, levels)))
         bounds = steps if levels == 1 else steps.cumsum(axis + 2)
         return bounds, Mars(*F.softplus(mar.unflatten(axis, (-1, 3))).unbind(axis + 1))
+
+
+class LeftOut(NamedTuple):
+    """What heads say about rows that they were not trained on, in units of the residual scale.
+
+    Attributes:
+        bounds: (G, R, D, 2, L) half-widths.
+        mars: (G, R, D).
+        residual: (G, R, D) of these rows.
+    """
+
+    bounds: Tensor
+    mars: Mars
+    residual: Tensor
+
+    def of(self, group: int, shape: Tensor) -> Judged:
+        """The rows of one group with their intervals at the highest level, after the half-widths were shaped.
+
+        Args:
+            group: its number.
+            shape: (D, 2, L, 3), see `shaped_bounds`.
+        """
+        own = shaped_bounds(self.bounds[group], Mars(*(mar[group] for mar in self.mars)), shape)
+        down, up = own[..., -1].unbind(2)
+        return Judged(down, up, self.residual[group], "left-out")
 
 
 @dataclass(frozen=True)
@@ -107,22 +134,29 @@ class Objective:
             losses.append(pinball_loss(size, scaled, level, rows_of_side, dim=1).mean((1, 2)))
         return {"shared" if self.outputs.shared else "quantile": torch.stack(losses).sum(0)}
 
-    def shapes(self, heads: Heads, rows: Rows) -> Tensor:
+    def left_out(self, heads: Heads, rows: Rows) -> LeftOut | None:
+        """What the members that left rows out say about them, on the CPU; None where no rows were left out."""
+        if not rows["residual"].shape[1]:
+            return None
+        with torch.no_grad():
+            bounds, mars, residual = self._predicted(heads, rows)
+        limit = SHAPING_ROWS // self.scale.shape[1]
+        found = (self._left_out(t)[:, :limit].cpu() for t in (bounds, mars.total, mars.up, mars.down, residual))
+        bounds, total, up, down, residual = found
+        return LeftOut(bounds, Mars(total, up, down), residual)
+
+    def shapes(self, found: LeftOut | None) -> Tensor:
         """Coefficients (G, D, 2, L, 3) of the half-widths, from left-out rows; (1, 0, 0) where there are none."""
         groups, outputs, levels = len(self.scale) // self.group, self.scale.shape[1], self.outputs.levels
         shapes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32).repeat(groups, outputs, 2, len(levels), 1)
-        if not rows["residual"].shape[1]:
+        if found is None:
             return shapes.to(self.scale.device)
-        with torch.no_grad():
-            bounds, mars, residual = self._predicted(heads, rows)
-        bounds, residual, down, up = (self._left_out(t).cpu() for t in (bounds, residual, mars.down, mars.up))
-        limit = SHAPING_ROWS // outputs
         for place in torch.cartesian_prod(*(torch.arange(n) for n in shapes.shape[:4])).tolist():
             group, output, side, level = place
-            error = residual[group, :limit, output] * (1 if side else -1)
+            error = found.residual[group, :, output] * (1 if side else -1)
             rows_of_side = error > 0
-            mar = (up if side else down)[group, :limit, output][rows_of_side]
-            bound = bounds[group, :limit, output, side, level][rows_of_side]
+            mar = (found.mars.up if side else found.mars.down)[group, :, output][rows_of_side]
+            bound = found.bounds[group, :, output, side, level][rows_of_side]
             parts = torch.stack([bound, mar, torch.ones_like(mar)], 1)
             shapes[group, output, side, level] = fit_shape(error[rows_of_side], parts, levels[level])
         return shapes.to(self.scale.device)
@@ -147,6 +181,20 @@ class Objective:
         bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("left_out")), axis=2)
         residual = rows["residual"] / self._unit
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
+
+
+def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
+    """Half-widths ``c0 quantile + c1 MAR of the side + c2`` that never cross.
+
+    Args:
+        bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
+        mars: (N, D, ...) predicted MARs.
+        shape: (D, 2, L, 3) coefficients, see `fit_shape`.
+    """
+    c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
+    sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)
+    mixed = c0 * bounds + c1 * sides + c2
+    return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
 
 
 def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +17,11 @@ from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import PostHocPredictor
-from splitpoint.tasks import RegressionAnswer
+from splitpoint.regression.checks import Judged
+from splitpoint.regression.objective import shaped_bounds
+from splitpoint.regression.support import JointLeverage
+from splitpoint.selfcheck import some
+from splitpoint.tasks import Answer, RegressionAnswer
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
@@ -40,27 +45,90 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     ) -> None:
         super().__init__(method, tap, layout, inputs, tensors)
         self.outputs = method.outputs
-        self.heads = Heads({k.removeprefix("heads."): v for k, v in tensors.items() if k.startswith("heads.")}).eval()
+        self.heads = Heads(_part(tensors, "heads.")).eval()
+        self.joint = JointLeverage(_part(tensors, "joint.")).eval() if tap is not None and tap.context else None
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
 
     def _answer(self, features: Tensor, output: Tensor) -> RegressionAnswer:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
         bounds, mars = self.half_widths(raw)
-        down, up = self._calibrated(bounds, mars).movedim(3, -1).unbind(2)
-        mean, score = self.task.canonical(self.layout.output(output)), sds(mars)
+        wide = self.widened(bounds, raw)
+        down, up = self._calibrated(wide, mars).movedim(3, -1).unbind(2)
+        mean = self.task.canonical(self.layout.output(output))
         return RegressionAnswer(
             levels=self.outputs.levels,
             mean=mean,
             lowers=mean.unsqueeze(-1) - down,
             uppers=mean.unsqueeze(-1) + up,
-            aleatoric=bounds[:, :, :, -1].sum(2),
-            epistemic=score,
-            total=mars.up + mars.down + score.sqrt(),
+            aleatoric=wide[:, :, :, -1].sum(2),
+            **self._scores(raw, wide, mars),
             mar=mars.total,
             mar_up=mars.up,
             mar_down=mars.down,
         )
+
+    def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:
+        """The answer with the leverage of all layers that are read as its lack of support."""
+        assert self.joint is not None
+        return replace(answer, support=self.joint(context, features).expand_as(answer.epistemic))
+
+    def _scores(self, raw: Mapping[str, Tensor], bounds: Tensor, mars: Mars) -> dict[str, Tensor]:
+        """Epistemic, total, support and self-consistency scores (N, D, ...).
+
+        Without leverage, or where the scores are to be "sds", as the paper has it: SDS, and ``z+ + z- + sqrt(SDS)``
+        (E22, E24). With it the identity is
+        imposed before the total MAR grows, ``z = H(z+, z-) sqrt(growth)``, so that SDS is
+        ``2 z+ z- (sqrt(growth) - 1)``: the noise times what leverage adds to it, free of the errors of separate
+        estimates of the three MARs. The lack of support is the leverage itself, or that of several layers where they
+        are read (`JointLeverage`), and the total score is the width of the uncalibrated interval plus both side MARs,
+        grown alike.
+        """
+        consistency = sds(mars)
+        if "leverage" not in raw or self.method.scores == "sds":
+            total = mars.up + mars.down + consistency.sqrt()
+            return {"epistemic": consistency, "total": total, "support": consistency, "sds": consistency}
+        excess = self._excess(raw["leverage"])
+        root = (1 + excess).sqrt()
+        epistemic = 2 * mars.up * mars.down * excess / (root + 1)
+        return {
+            "epistemic": epistemic,
+            "total": (bounds[:, :, :, -1].sum(2) + mars.up + mars.down) * root,
+            "support": raw["leverage"].expand_as(epistemic),
+            "sds": consistency,
+        }
+
+    def _excess(self, leverage: Tensor) -> Tensor:
+        """How far ``growth = (1 + lev) max(1, lev / reach)`` exceeds 1, without the rounding of ``growth - 1``.
+
+        The first factor is the growth of a linear layer's squared error, the second that of the squared distance from
+        the data beyond the reach of the training rows.
+        """
+        beyond = self._beyond(leverage)
+        return leverage * beyond + (beyond - 1)
+
+    def _beyond(self, leverage: Tensor) -> Tensor:
+        """Squared distance from the data over that of the reach of the training rows, at least 1."""
+        return (leverage / self.heads.reach.squeeze(0)).clamp(min=1)
+
+    def widened(self, bounds: Tensor, raw: Mapping[str, Tensor]) -> Tensor:
+        """Half-widths (N, D, 2, L, ...) that grow with the distance from the data beyond the reach of training rows.
+
+        They grow by one plus the logarithm of distance over reach: in proportion at first, and with measure where a
+        feature that training rows hardly moved makes the distance huge.
+        """
+        if "leverage" not in raw or not self.method.widen:
+            return bounds
+        return bounds * (1 + self._beyond(raw["leverage"]).log() / 2)[:, None, None]
+
+    def judged(self, table: Table, rows: str) -> Judged:
+        """Intervals of some recorded rows, in the units of the target; residuals as the heads were to see them."""
+        part = some(table)
+        with torch.no_grad():
+            raw = self.heads.pointwise(part["features"].to(self.scale.device))
+            bounds, mars = self.half_widths(raw)
+            down, up = self._calibrated(self.widened(bounds, raw), mars)[..., -1].cpu().unbind(2)
+        return Judged(down, up, part["residual"] / part.get("shrink", torch.ones(())), rows)
 
     def half_widths(self, raw: Mapping[str, Tensor]) -> tuple[Tensor, Mars]:
         """Raw head outputs (N, M, ...) -> uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...)."""
@@ -68,9 +136,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         bounds = shaped_bounds(quantiles, mars, self.shape)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
-            leverage = raw["leverage"]
-            growth = (1 + leverage) * (leverage / self.heads.reach.squeeze(0)).clamp(min=1)
-            mars = mars._replace(total=mars.total * growth.sqrt())
+            mars = mars._replace(total=mars.total * (1 + self._excess(raw["leverage"])).sqrt())
         return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
 
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
@@ -85,18 +151,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         return (bounds * factors).cummax(3).values
 
 
-def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
-    """Half-widths ``c0 quantile + c1 MAR of the side + c2`` that never cross.
-
-    Args:
-        bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
-        mars: (N, D, ...) predicted MARs.
-        shape: (D, 2, L, 3) coefficients, see `objective.fit_shape`.
-    """
-    c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
-    sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)
-    mixed = c0 * bounds + c1 * sides + c2
-    return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
@@ -104,7 +160,8 @@ def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
     ratios = []
     for part in table.slices():
         with torch.no_grad():
-            bounds, _ = predictor.half_widths(predictor.heads.pointwise(part["features"].to(predictor.scale.device)))
+            raw = predictor.heads.pointwise(part["features"].to(predictor.scale.device))
+            bounds = predictor.widened(predictor.half_widths(raw)[0], raw)
         size = part["residual"].abs()[:, :, None, None]
         ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
     ratio, sign = torch.cat(ratios), table.column("residual").sign()

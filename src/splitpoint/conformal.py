@@ -1,0 +1,150 @@
+"""Split conformal prediction (Vovk et al. 2005): the factor that covers fresh rows, and prediction sets of classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from splitpoint.errors import DataError, SettingsError
+
+SetScore = Literal["lac", "aps", "raps"]
+SET_SCORES: tuple[SetScore, ...] = get_args(SetScore)
+"""Scores of classes that sets are made of: least ambiguous, adaptive, and regularised adaptive."""
+
+FREE_CLASSES, PENALTY = 5, 0.01
+"""RAPS: classes of a set that cost nothing, and what every further one adds to the score."""
+
+KEPT = 9_999
+"""Most calibration scores that are kept: quantiles at levels of up to four decimals are those of all of them."""
+
+ROUNDING = 1e-6
+"""Relative difference of probabilities that is rounding: the same row in another batch has the same set."""
+
+
+def conformal_factor(ratio: Tensor, level: float, counted: str = "residuals on each side") -> Tensor:
+    """Smallest factor that covers a share `level` of fresh rows: the ``ceil((n + 1) level)``-th smallest ratio.
+
+    Args:
+        ratio: (n,) residual size over predicted half-width on calibration rows of one side.
+        level: share of that side to cover, in (0, 1).
+        counted: what the ratios are, for the message when there are too few.
+
+    For exchangeable rows, ``P(size <= factor * half-width) >= level`` (split conformal prediction).
+    """
+    rank = math.ceil((len(ratio) + 1) * level - 1e-9)
+    if rank > len(ratio):
+        needed = math.ceil(level / (1 - level) - 1e-9)
+        raise DataError(
+            f"Expected at least {needed} calibration {counted} for conformal prediction at level {level}, "
+            f"but got {len(ratio)}; give more calibration data, a lower level or another method."
+        )
+    return ratio.kthvalue(rank).values
+
+
+# Scores of classes: the higher, the less a class belongs to the set
+
+
+def class_scores(
+    probs: Tensor, score: SetScore, axis: int = 1, free: int = FREE_CLASSES, penalty: float = PENALTY
+) -> Tensor:
+    """Score of every class in float64, shaped like the probabilities (N, K, ...) with the classes on `axis`.
+
+    - "lac", least ambiguous (Sadinle et al. 2019): ``1 - p_k``.
+    - "aps", adaptive (Romano et al. 2020), without randomisation: ``sum of p_j over p_j > p_k``, what the more
+      probable classes hold already. That of the most probable class is 0, so it is always in the set.
+    - "raps", regularised (Angelopoulos et al. 2021): the same plus ``penalty * max(0, m_k - free)``, with `m_k` the
+      number of more probable classes.
+
+    One is subtracted from all of them, so that ``-p_k`` and minus the sum of what is at most as probable are left,
+    which rounding does not make equal where a network is sure. Classes that are equally probable have one score.
+
+    >>> class_scores(torch.tensor([[0.5, 0.125, 0.375]]), "aps") + 1
+    tensor([[0.0000, 0.8750, 0.5000]], dtype=torch.float64)
+    """
+    classes = probs.movedim(axis, -1).double()
+    if score == "lac":
+        return -classes.movedim(-1, axis)
+    ordered, order = (classes / classes.sum(-1, keepdim=True)).sort(dim=-1, descending=True, stable=True)
+    found = -ordered.flip(-1).cumsum(-1).flip(-1)
+    if score == "raps":
+        before = torch.arange(classes.shape[-1], device=probs.device)
+        found = found + penalty * (before - free).clamp(min=0)
+    tied = torch.zeros_like(found, dtype=torch.bool)
+    tied[..., 1:] = ordered[..., 1:] == ordered[..., :-1]
+    found = found.masked_fill(tied, -torch.inf).cummax(-1).values
+    return torch.zeros_like(found).scatter(-1, order, found).movedim(-1, axis)
+
+
+def label_scores(
+    probs: Tensor, label: Tensor, score: SetScore, free: int = FREE_CLASSES, penalty: float = PENALTY
+) -> Tensor:
+    """Scores (n,) of the labels of calibration rows with probabilities (n, K): those of their classes.
+
+    Only "raps" asks for more: as in MAPIE, a label counts among the classes that cost, ``penalty * max(0, m + 1 -
+    free)``, though a set may grow by the class that reaches the quantile. That errs on the side of larger sets.
+    """
+    index = label[:, None]
+    found = class_scores(probs, score, 1, free, penalty).gather(1, index)[:, 0]
+    if score == "raps":
+        found = found + penalty * ((probs > probs.gather(1, index)).sum(1) >= free)
+    return found
+
+
+def calibration_scores(probs: Tensor, label: Tensor) -> Tensor:
+    """Ascending scores (3, m) of calibration rows for every one of `SET_SCORES`; see `Conformity`.
+
+    Of more than `KEPT` rows those of rank ``ceil(i (n + 1) / (KEPT + 1))``, i = 1 to KEPT, are kept. The quantile of
+    these is that of all rows at levels of up to four decimals, and never below it.
+
+    Args:
+        probs: (n, K) calibrated probabilities.
+        label: (n,) class indices.
+    """
+    ordered = torch.stack([label_scores(probs, label, score).sort().values for score in SET_SCORES])
+    rows = ordered.shape[1]
+    if rows > KEPT:
+        ranks = [-(-place * (rows + 1) // (KEPT + 1)) for place in range(1, KEPT + 1)]
+        ordered = ordered[:, torch.tensor(ranks, device=ordered.device) - 1]
+    return ordered.float()
+
+
+def check_set_score(score: str, name: str) -> None:
+    """Refuse a setting `name` that is none of `SET_SCORES`."""
+    if score not in SET_SCORES:
+        raise SettingsError(f"Expected {name} to be one of {SET_SCORES}, but got {score!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Conformity:
+    """What prediction sets are made of: scores of the true classes of calibration rows.
+
+    Attributes:
+        scores: (3, m) ascending, for every one of `SET_SCORES`; see `calibration_scores`.
+        axis: where predictions have the classes, 1 or -1.
+        score: which of the scores serves unless another is asked for.
+        level: the level at which sets are judged by metrics.
+    """
+
+    scores: Tensor
+    axis: int = 1
+    score: SetScore = "lac"
+    level: float = 0.95
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough calibration rows for sets at `level`."""
+        return math.ceil((self.scores.shape[1] + 1) * self.level - 1e-9) <= self.scores.shape[1]
+
+    def sets(self, probs: Tensor, level: float, score: SetScore | None = None) -> Tensor:
+        """Classes whose score is at most the ``ceil((n + 1) level)``-th smallest of n calibration rows, as `probs`."""
+        chosen = self.score if score is None else score
+        check_set_score(chosen, "method")
+        if not 0 < level < 1:
+            raise SettingsError(f"Expected a level in (0, 1), but got {level}.")
+        own = self.scores[SET_SCORES.index(chosen)].to(probs.device, torch.float64)
+        radius = conformal_factor(own, level, "rows")
+        return class_scores(probs, chosen, self.axis) <= radius + ROUNDING * radius.abs()
