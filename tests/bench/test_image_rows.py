@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from splitpoint import SplitPointClassifier
-from splitpoint.bench.image_rows import Recorder
+from splitpoint.bench.image_rows import LabelledRows, Recorder, RowFits
 from splitpoint.bench.networks import NETWORKS, factory
 from splitpoint.errors import SettingsError
 from splitpoint.files import drop_stale_drafts, replacing
@@ -50,6 +50,21 @@ def test_heads_on_rows_say_what_heads_on_images_say(tmp_path):
     for on_rows in (rows.predicted_by(fitted), fitted.predict(x)):
         torch.testing.assert_close(on_rows.epistemic, on_images.epistemic, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(on_rows.probs, on_images.probs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [SplitPointClassifier(epochs=2), SplitPointClassifier.paper(epochs=2)], ids=str)
+def test_heads_without_calibration_know_nothing_of_its_rows(tmp_path, method):
+    found = recorder(tmp_path)
+    x, labels = torch.cat(images(batches=12, rows=16)), torch.arange(192) % 10
+    train, held_out = (found.rows(str(n), str(n), part.split(16), 96) for n, part in enumerate(x.split(96)))
+    fits = RowFits(found, LabelledRows("calibration", held_out, labels[96:]), 0)
+    data = LabelledRows("train", train, labels[:96])
+    calibrated, _ = fits.fit(method, data, calibrated=True)
+    plain, _ = fits.fit(method, data, calibrated=False)
+    alone = method.fit_rows(found.recording(train, labels[:96]), progress=False)
+    assert plain.own_tensors().keys() == alone.own_tensors().keys() < calibrated.own_tensors().keys()
+    for name, expected in alone.own_tensors().items():
+        torch.testing.assert_close(plain.own_tensors()[name], expected, equal_nan=True, msg=name)
 
 
 def test_several_layers_are_the_pooled_maps_and_the_last_features(tmp_path):

@@ -181,9 +181,10 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class RowFits:
-    """Fits post-hoc methods on the rows of one network; split-point heads of equal settings and rows only once.
+    """Fits post-hoc methods on the rows of one network; free heads of equal settings and rows only once.
 
-    Heads are always calibrated, and handed out without their calibration to those who want none.
+    What calibration rows teach these is apart from the rest, so they are always calibrated, and handed out without
+    that to those who want none. With MARs on the simplex these rows set the scale of support too: two fits.
 
     Attributes:
         recorder: of the network.
@@ -207,21 +208,22 @@ class RowFits:
             calibrated: whether it uses calibration rows.
             layers: whether it reads the features of all stages.
         """
-        heads = isinstance(method, SplitPointClassifier)
-        key = method, data.source, layers
+        separable = isinstance(method, SplitPointClassifier) and method.mars == "free"
+        given = calibrated or separable
+        key = method, data.source, layers, given
         if key not in self._known:
             began = time.process_time()
-            parts = [data, self.calibration] if calibrated or heads else [data]
+            parts = [data, self.calibration] if given else [data]
             rows, *held_out = (self.recorder.recording(part.rows, part.labels, layers) for part in parts)
             calibration = held_out[0] if held_out else None
             predictor = method.fit_rows(rows, calibration=calibration, seed=self.seed, progress=False)
             self._known[key] = predictor, time.process_time() - began
         predictor, seconds = self._known[key]
-        return uncalibrated(predictor) if heads and not calibrated else predictor, seconds
+        return uncalibrated(predictor) if separable and not calibrated else predictor, seconds
 
 
 def uncalibrated(predictor: ClassificationPredictor) -> ClassificationPredictor:
-    """The same without what it learned from calibration rows."""
-    learned = ("calibrator.", "correction.")
+    """Free heads without what they learned from calibration rows."""
+    learned = ("calibrator.", "set_scores")
     kept = {name: tensor for name, tensor in predictor.own_tensors().items() if not name.startswith(learned)}
     return ClassificationPredictor(predictor.method, predictor.tap, predictor.layout, predictor.inputs, kept)

@@ -63,7 +63,7 @@ def test_methods_on_one_network_share_its_accuracy_and_entropy(results):
     same = ("softmax", "energy", "splitpoint_paper", "splitpoint")
     assert len({found[method]["accuracy"] for method in same}) == 1
     assert len({found[method]["auroc_ood_entropy"] for method in same}) == 1
-    assert found["splitpoint"]["auroc_ood"] == found["splitpoint_conformal"]["auroc_ood"]
+    assert found["splitpoint_paper"]["auroc_ood"] == found["splitpoint_paper_calibrated"]["auroc_ood"]
     assert found["splitpoint"]["auroc_ood"] != found["splitpoint_layers"]["auroc_ood"]
 
 
