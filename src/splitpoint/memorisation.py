@@ -1,4 +1,9 @@
-"""Whether a network memorised its rows, without training it again: how far each row decides its own answer."""
+"""Whether a network memorised its rows, without training it again: what fitting them as well would do to others.
+
+Kernel ridge regression with the kernel that a network has before it is trained can fit the rows as well as the network
+does. How much larger its errors are at rows that it leaves out is known in closed form, and about as large they are for
+the network. The kernel of the trained network says less: training turned it towards the very targets that it fits.
+"""
 
 from __future__ import annotations
 
@@ -29,48 +34,61 @@ COORDINATES = 50_000
 AHEAD = 4
 """How many times as many rows of a stream are read as are looked at, so that they do not all come from its start."""
 
-MEMORISED, OF_FEW = 0.055, 8.0
-"""Mean leverage above which intervals from training residuals are too short, and how much more of it few rows bear: the
-threshold is ``MEMORISED + OF_FEW / n``, since quantiles of few rows are wide; docs/decisions.md."""
+MEMORISED, ALIGNED = (1.3, 18.0), (1.06, 9.0)
+"""Error at left-out rows over that at training rows from which intervals from training residuals are too short: ``a + b
+/ n`` for n rows, since quantiles of few rows are wide. By the kernel of a network before training, and by its own where
+there is no other; docs/decisions.md."""
 
 NAME = "memorised base"
 
 
-def memorised(recording: Recording, data: Data | None, source: Source) -> Check:
-    """The check of a network by the leverage of its training rows, on a sample of them.
+def memorised(recording: Recording, data: Data | None, source: Source, start: nn.Module | None = None) -> Check:
+    """The check of a network by kernel regression on a sample of its training rows.
 
     Args:
         recording: its recorded rows.
         data: what they were recorded from; None where that is not known.
         source: how rows are read.
+        start: the network before it was trained, or one like it; None where there is none.
     """
     if recording.tap is None or data is None or isinstance(data, Iterator):
         return unknown("the network and its data are needed, in a form that can be read twice.")
     if not isinstance(recording.task, Regression):
         return unknown("leverage tells nothing of saturated probabilities; pass calibration data.")
     model = recording.tap.model
-    most = OF_LARGE if sum(own.numel() for own in model.parameters()) > LARGE else SAMPLE
+    most = OF_LARGE if is_large(model) else SAMPLE
     rows = sample(data, source.batch_size, most)
     if not rows:
         return unknown("rows could not be taken out of the batches one by one.")
     try:
         table = recording.table
         total = table.rows * table.width("residual")
-        value = leverage(model, rows, recording.layout, source.output_key, most, total)
+        found = fitted_as_well(model, rows, recording.layout, source.output_key, most, total, start)
     except Exception as error:  # whatever a network does with single rows: what cannot be looked at fails no fit
         return unknown(f"the network cannot be run on single rows ({type(error).__name__}).")
-    if math.isnan(value):
+    if math.isnan(found.excess):
         return unknown(f"it takes {LEAST} rows, and answers that depend on the parameters.")
-    return memorised_check(value, recording.table.rows)
+    return memorised_check(found.excess, limit(recording.table.rows, start is not None))
 
 
-def memorised_check(value: float, rows: int, reason: str = "") -> Check:
-    """The verdict on the mean leverage of so many rows; `reason` says why copies that would help were not trained."""
-    if value <= MEMORISED + OF_FEW / rows:
-        return Check(NAME, value, "ok", "rows decide little of their own answers: training residuals tell of new rows.")
+def is_large(model: nn.Module) -> bool:
+    """Whether gradients of single answers are costly."""
+    return sum(own.numel() for own in model.parameters()) > LARGE
+
+
+def limit(rows: int, before: bool) -> float:
+    """The excess from which so many rows were memorised; `before` says whether it is by the kernel before training."""
+    least, few = MEMORISED if before else ALIGNED
+    return least + few / rows
+
+
+def memorised_check(value: float, most: float, reason: str = "") -> Check:
+    """The verdict on an excess and its `limit`; `reason` says why copies that would help were not trained."""
+    if value <= most:
+        return Check(NAME, value, "ok", "times the training error at new rows, by kernel regression that fits as well.")
     advice = (
-        f"each training row decides {value:.0%} of its own answer, so training residuals are smaller than those of new "
-        "rows and intervals too narrow; pass calibration data"
+        f"to fit its rows as well as it does, kernel regression would err {value:.3g} times as much on new ones, so "
+        "training residuals are too small and intervals too narrow; pass calibration data"
     )
     more = f" ({reason.rstrip('.')})." if reason else ", or use residuals='refit'."
     return Check(NAME, value, "warn", advice + more)
@@ -148,20 +166,37 @@ class Answers(NamedTuple):
         return Answers(gradients, values, targets, self.outputs)
 
 
-def leverage(
+class Fit(NamedTuple):
+    """A kernel ridge regression on training rows.
+
+    Attributes:
+        leverage: mean share in [0, 1] with which a row decides its own answer.
+        excess: root mean square of the residuals of rows left out over that of the residuals themselves.
+    """
+
+    leverage: float
+    excess: float
+
+
+NOTHING = Fit(math.nan, math.nan)
+
+
+def fitted_as_well(
     model: nn.Module,
     rows: list[Batch],
     layout: Layout,
     output_key: str | int | None = None,
     most: int = SAMPLE,
     total: int | None = None,
-) -> float:
-    """Mean leverage in [0, 1] of training answers in the network linearised at its weights; NaN where there is none.
+    start: nn.Module | None = None,
+) -> Fit:
+    """Kernel ridge regression that fits training answers as well as the network does; NaN where there is none.
 
     With J (m, P) the gradients of m answers with respect to all parameters, ``K = J J'`` with eigenvalues l, and y the
-    targets less their mean, kernel ridge regression has residuals ``r (K + r I)^-1 y``. The ridge r is the one at which
-    their mean square is that of the network's own training residuals, and ``mean l / (l + r)`` is how far a row decides
-    its own answer: about the number of parameters in use over the number of rows.
+    targets less their mean, its residuals are ``e = r (K + r I)^-1 y``. The ridge r is the one at which their mean
+    square is that of the network's own. A row decides its own answer to a share h, the diagonal of ``K (K + r I)^-1``,
+    on average the number of parameters in use over the number of rows; left out it would have the residual
+    ``e / (1 - h)``.
 
     Args:
         model: the network.
@@ -170,66 +205,88 @@ def leverage(
         output_key: see `batches.output_tensor`.
         most: answers that are looked at; rows with several give as many of theirs as that leaves room for.
         total: answers that there are in all; None for those of the rows.
+        start: whose gradients they are; None for those of the network itself.
 
-    The fewer answers are looked at, the more each decides of its own. Where there are more in all, the leverage h(m)
-    of a sample goes on to fall as it does from half of the sample to the whole: ``h(n) = h(m) (m / n)^b`` with
-    ``2^b = h(m / 2) / h(m)``.
+    The fewer answers are looked at, the more each decides of its own. Where there are more in all, leverage and excess
+    of a sample go on to fall as they do from half of the sample to the whole: ``h(n) = h(m) (m / n)^b`` with ``2^b =
+    h(m / 2) / h(m)``.
     """
-    found = _answers(model, rows, layout, output_key, max(1, most // max(len(rows), 1)))
+    found = _answers(model, start or model, rows, layout, output_key, max(1, most // max(len(rows), 1)))
     if found is None or len(found.values) < LEAST:
-        return math.nan
+        return NOTHING
     answers = found.in_units()
     count = len(answers.values)
     kernel = torch.zeros(count, count, dtype=torch.float64)
     for part in answers.gradients.split(4096, 1):
         wide = part.double()
         kernel += wide @ wide.T
-    whole = _mean_leverage(kernel, answers)
-    if math.isnan(whole) or total is None or total <= count or whole <= 0:
+    whole = _ridge_regression(kernel, answers)
+    if math.isnan(whole.excess) or total is None or total <= count:
         return whole
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    halves = [_mean_leverage(kernel[half][:, half], answers.some(half)) for half in order.chunk(2)]
-    fall = math.log2(max(sum(halves) / 2, whole) / whole)
-    return float(whole * (count / total) ** min(fall, 1.0))
+    halves = [_ridge_regression(kernel[half][:, half], answers.some(half)) for half in order.chunk(2)]
+    leverages, excesses = zip(*halves, strict=True)
+    return Fit(
+        _continued(sum(leverages) / 2, whole.leverage, count, total),
+        1 + _continued(sum(excesses) / 2 - 1, whole.excess - 1, count, total),
+    )
 
 
-def _mean_leverage(kernel: Tensor, answers: Answers) -> float:
+def _continued(half: float, whole: float, count: int, total: int) -> float:
+    """What falls from `half` to `whole` as rows double to `count`, at `total` rows; it does not rise."""
+    if whole <= 0:
+        return whole
+    return float(whole * (count / total) ** min(math.log2(max(half, whole) / whole), 1.0))
+
+
+def _ridge_regression(kernel: Tensor, answers: Answers) -> Fit:
     """Of the answers that the kernel is of; NaN where they do not depend on parameters."""
     values, vectors = torch.linalg.eigh(kernel)
     values = values.clamp(min=0)
     if not values.max() > 0:
-        return math.nan
-    spectrum = (vectors.T @ answers.targets).square()
-    ridge = _matched(values, spectrum, float((answers.targets - answers.values).square().sum()))
-    return float((values / (values + ridge)).mean())
+        return NOTHING
+    turned = vectors.T @ answers.targets
+    ridge = _matched(values, turned.square(), float((answers.targets - answers.values).square().sum()))
+    kept = ridge / (values + ridge)
+    residual, own = vectors @ (kept * turned), (vectors.square() @ kept).clamp(min=1e-9)
+    excess = ((residual / own).square().mean() / residual.square().mean().clamp(min=1e-300)).sqrt()
+    return Fit(float((1 - kept).mean()), float(excess))
 
 
 def _answers(
-    model: nn.Module, rows: list[Batch], layout: Layout, output_key: str | int | None, each: int
+    model: nn.Module, start: nn.Module, rows: list[Batch], layout: Layout, output_key: str | int | None, each: int
 ) -> Answers | None:
-    """Up to `each` random answers of every row, among those with a target; None where no parameter moves them."""
-    parameters = {name: value.detach() for name, value in model.named_parameters() if value.is_floating_point()}
+    """Up to `each` random answers of every row, among those with a target; None where no parameter moves them.
+
+    Gradients are those of `start`, answers those of the network.
+    """
+    parameters = {name: value.detach() for name, value in start.named_parameters() if value.is_floating_point()}
     size = sum(value.numel() for value in parameters.values())
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(size, generator=generator)[:COORDINATES] if size > COORDINATES else None
     gradients: list[Tensor] = []
     numbers: list[tuple[float, float, int]] = []
-    with frozen(model), torch.enable_grad():
+    with frozen(model), frozen(start):
         for row in rows:
             moved = row.to(model)
             assert moved.target is not None
             live = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-            output = output_tensor(functional_call(model, live, moved.args, moved.kwargs), output_key)
+            given = output_tensor(model(*moved.args, **moved.kwargs), output_key)
+            with torch.enable_grad():
+                output = output_tensor(functional_call(start, live, moved.args, moved.kwargs), output_key)
+                flat = layout.output(output).flatten()
             if not output.requires_grad:
                 return None
-            answers, target = layout.output(output), layout.output(aligned(output, moved.target))
+            answers, target = layout.output(given), layout.output(aligned(output, moved.target))
             positions = answers[0, 0].numel()
-            flat, wanted = answers.flatten(), target.detach().flatten()
+            known, wanted = answers.flatten(), target.detach().flatten()
             present = (~wanted.isnan()).nonzero().flatten().cpu()
             for place in present[torch.randperm(len(present), generator=generator)[:each]].tolist():
-                own = torch.autograd.grad(flat[place], list(live.values()), retain_graph=True, allow_unused=True)
+                with torch.enable_grad():
+                    answer = flat[place]
+                own = torch.autograd.grad(answer, list(live.values()), retain_graph=True, allow_unused=True)
                 gradients.append(_joined(own, live, chosen))
-                numbers.append((float(flat[place].detach()), float(wanted[place]), place // positions))
+                numbers.append((float(known[place]), float(wanted[place]), place // positions))
     if not numbers:
         return None
     values, targets, outputs = (torch.tensor(column, dtype=torch.float64) for column in zip(*numbers, strict=True))

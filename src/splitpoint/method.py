@@ -245,7 +245,7 @@ class PostHoc(Method[P]):
             held_out = [method._record(model, data, f"{to}calibration", progress, own) for model, data, to, own in more]
         predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data))
         for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
-            predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), own.widths
+            predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), predictor.widths or own.widths
         return predictors
 
     @property

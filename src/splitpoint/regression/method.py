@@ -177,7 +177,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             progress=given.progress,
         )
         left_out = objective.left_out(heads, scored)
-        shapes = objective.shapes(left_out)
+        shapes = objective.shapes(left_out, [own.blind for own in learned])
         predictors = [
             method._fitted(
                 recording,
@@ -188,6 +188,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             for i, recording in enumerate(recordings)
         ]
         for i, (predictor, own) in enumerate(zip(predictors, learned, strict=True)):
+            predictor.widths = own.recording.widths
             held_out = None if calibration is None else calibration[i]
             unseen = None if left_out is None else left_out.of(i, shapes[i].cpu())
             predictor.checks = (*own.checks, *self._checks(predictor, own.recording, prepared[i], unseen, held_out))

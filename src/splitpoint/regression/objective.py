@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -145,8 +145,11 @@ class Objective:
         bounds, total, up, down, residual = found
         return LeftOut(bounds, Mars(total, up, down), residual)
 
-    def shapes(self, found: LeftOut | None) -> Tensor:
-        """Coefficients (G, D, 2, L, 3) of the half-widths, from left-out rows; (1, 0, 0) where there are none."""
+    def shapes(self, found: LeftOut | None, blind: Sequence[bool]) -> Tensor:
+        """Coefficients (G, D, 2, L, 3) of the half-widths, from left-out rows; (1, 0, 0) where there are none.
+
+        Heads that are `blind` have constant ones.
+        """
         groups, outputs, levels = len(self.scale) // self.group, self.scale.shape[1], self.outputs.levels
         shapes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32).repeat(groups, outputs, 2, len(levels), 1)
         if found is None:
@@ -158,7 +161,8 @@ class Objective:
             mar = (found.mars.up if side else found.mars.down)[group, :, output][rows_of_side]
             bound = found.bounds[group, :, output, side, level][rows_of_side]
             parts = torch.stack([bound, mar, torch.ones_like(mar)], 1)
-            shapes[group, output, side, level] = fit_shape(error[rows_of_side], parts, levels[level])
+            mixtures = MIXTURES[-1:] if blind[group] else MIXTURES
+            shapes[group, output, side, level] = fit_shape(error[rows_of_side], parts, levels[level], mixtures)
         return shapes.to(self.scale.device)
 
     @cached_property
@@ -223,11 +227,13 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
     return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}
 
 
-MIXTURES = [(i / 4, j / 4, 1 - (i + j) / 4) for i in range(5) for j in range(5 - i)]
-"""Weights of the parts of a half-width that `fit_shape` chooses from."""
+MIXTURES = [(i / 4, j / 4, 1 - (i + j) / 4) for i in reversed(range(5)) for j in reversed(range(5 - i))]
+"""Weights of the parts of a half-width that `fit_shape` chooses from; the last one is the constant alone."""
 
 
-def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
+def fit_shape(
+    size: Tensor, parts: Tensor, level: float, mixtures: Sequence[tuple[float, ...]] = tuple(MIXTURES)
+) -> Tensor:
     """Coefficients (3,) of a half-width ``c . parts`` that covers a share `level` of the sizes, at least pinball loss.
 
     Parts are brought to mean 1, mixed with weights on a grid of the simplex, and the mixture is scaled until it
@@ -237,10 +243,11 @@ def fit_shape(size: Tensor, parts: Tensor, level: float) -> Tensor:
         size: (n,) residual sizes of one side.
         parts: (n, 3) positive candidates: predicted quantile, predicted MAR of the side, the constant 1.
         level: share to cover.
+        mixtures: weights of the parts to choose from.
     """
     if not len(size):
         return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32)
-    weights = torch.tensor(MIXTURES, dtype=torch.float32) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
+    weights = torch.tensor(mixtures, dtype=torch.float32) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
     shapes = parts @ weights.T
     rank = min(int(level * len(size)), len(size) - 1)
     factor = (size[:, None] / shapes.clamp(min=torch.finfo(parts.dtype).tiny)).sort(0).values[rank]

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from splitpoint.batches import Data
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SplitPointError
-from splitpoint.memorisation import memorised, memorised_check
+from splitpoint.hooks import CALL, find_module
+from splitpoint.memorisation import is_large, memorised, memorised_check
 from splitpoint.method import GivenRows
-from splitpoint.networks.copies import Prepared, groups, prepared, refitted
-from splitpoint.networks.refit import COPIES, Retrain
+from splitpoint.networks.copies import Prepared, groups, obstacle, prepared, refitted
+from splitpoint.networks.refit import COPIES, Retrain, reset_copy
 from splitpoint.recording import Recording, Source
 
 BUDGET = 2e10
@@ -32,11 +34,14 @@ class Learned(NamedTuple):
         recording: its rows.
         residual: (n, D) residuals of copies that left the row out; None for those of the network itself.
         checks: what was found out about the network.
+        blind: whether the features of training rows tell their targets, so that nothing that heads learn of these
+            residuals holds for other rows.
     """
 
     recording: Recording
     residual: Tensor | None
     checks: tuple[Check, ...]
+    blind: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Chooser:
             return [Learned(recording, None, ()) for recording in given.rows]
         data: Sequence[Data | None] = given.data or [None] * len(given.rows)
         found = [
-            Learned(own, None, () if self.residuals == "refit" else (memorised(own, part, self.source),))
+            Learned(own, None, () if self.residuals == "refit" else (memorised(own, part, self.source, before(own)),))
             for own, part in zip(given.rows, data, strict=True)
         ]
         wanted = [number for number, own in enumerate(found) if self._wants(own)]
@@ -98,10 +103,42 @@ class Chooser:
             if self.residuals == "refit":
                 raise
             return [error]
-        return [
-            Learned(part.recording, out.rows["residual"], tuple(_answered(c, out.reached) for c in own.checks))
-            for own, part, out in zip(found, ready, left_out, strict=True)
-        ]
+        new: list[Learned | SplitPointError] = []
+        for own, part, out in zip(found, ready, left_out, strict=True):
+            recording = at_input(part.recording)
+            checks = tuple(_answered(check, out.reached) for check in own.checks)
+            new.append(Learned(recording or part.recording, out.rows["residual"], checks, recording is None))
+        return new
+
+
+def at_input(recording: Recording) -> Recording | None:
+    """The same rows with the network's own input as features; None where it was not read.
+
+    A network that memorised its rows answers nearly with their targets, and its features tell them too. The residuals
+    of copies, ``y - copy(x)``, could then be read off the features of training rows, and of no others.
+    """
+    table, tap = recording.table, recording.tap
+    if tap is None or not tap.context or "context" not in table.columns:
+        return None
+    width = getattr(find_module(tap.model, tap.context[0]), "in_features", None)
+    if width is None or CALL in tap.context[0]:
+        return None
+    context, features = table.column("context"), table.column("features")
+    swapped = table.joined({"features": context[:, :width], "context": torch.cat([context[:, width:], features], 1)})
+    reason = "the network memorised its rows, so that its features tell targets; its own input does not"
+    moved = replace(tap, names=tap.context[:1], context=(*tap.context[1:], *tap.names), reason=reason)
+    return replace(recording, table=swapped, tap=moved)
+
+
+def before(recording: Recording) -> nn.Module | None:
+    """A network like that of a recording before it was trained; None where there is none, or its gradients are costly.
+
+    Large networks usually come pretrained: what they were before the first training says nothing of the last one.
+    """
+    model = None if recording.tap is None else recording.tap.model
+    if model is None or is_large(model) or obstacle(model) is not None:
+        return None
+    return reset_copy(model, 0).eval()
 
 
 def _check_worse(left_out: Tensor, residual: Tensor) -> None:
@@ -126,4 +163,4 @@ def _answered(check: Check, reached: float) -> Check:
 
 def _kept(own: Learned, reason: Exception) -> Learned:
     """The same with its own residuals, and the warning that stays."""
-    return own._replace(checks=(memorised_check(own.checks[0].value, own.recording.table.rows, str(reason)),))
+    return own._replace(checks=(memorised_check(own.checks[0].value, 0.0, str(reason)),))
