@@ -318,8 +318,8 @@ class PostHoc(Method[P]):
         """Rows of a part of the data, read where those of `like` were, if it is given."""
         source, cache = self._source(), None if self._cache is None else self._cache / part
         if like is not None and like.tap is not None:
-            source = replace(source, layer=like.tap.spec, context=False)
-        return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress)
+            source = replace(source, layer=like.tap.spec, context=bool(like.tap.context))
+        return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress, like=like)
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:

@@ -23,7 +23,7 @@ from splitpoint.recording import Recording, Source
 from splitpoint.regression.checks import Judged, coverage, ranking, sides
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
-from splitpoint.regression.residuals import Chooser
+from splitpoint.regression.residuals import Chooser, at_input
 from splitpoint.regression.support import JointLeverage
 from splitpoint.selfcheck import row_checks, some
 from splitpoint.tasks import Levels, Regression, Rows, TaskName, ascending
@@ -159,6 +159,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         self._check_alike(given.rows)
         learned = Chooser(self.residuals, self.retrain, self._source()).learned(given)
         recordings, calibration = [own.recording for own in learned], given.calibration
+        if calibration is not None:
+            pairs = zip(learned, calibration, strict=True)
+            calibration = [(at_input(rows) if own.moved else None) or rows for own, rows in pairs]
         generators = generators_for(given.seeds)
         method = self._resolved(calibration is not None)
         prepared = [self._prepared(own.recording.table.without("context"), own.residual) for own in learned]

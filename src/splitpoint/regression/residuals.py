@@ -36,12 +36,14 @@ class Learned(NamedTuple):
         checks: what was found out about the network.
         blind: whether the features of training rows tell their targets, so that nothing that heads learn of these
             residuals holds for other rows.
+        moved: whether features are the network's own input, see `at_input`.
     """
 
     recording: Recording
     residual: Tensor | None
     checks: tuple[Check, ...]
     blind: bool = False
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class Chooser:
         for own, part, out in zip(found, ready, left_out, strict=True):
             recording = at_input(part.recording)
             checks = tuple(_answered(check, out.reached) for check in own.checks)
-            new.append(Learned(recording or part.recording, out.rows["residual"], checks, recording is None))
+            missing = recording is None
+            new.append(Learned(recording or part.recording, out.rows["residual"], checks, missing, not missing))
         return new
 
 
