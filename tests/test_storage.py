@@ -268,6 +268,15 @@ def test_a_new_save_replaces_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_what_a_fit_found_out_is_in_the_file(tmp_path):
+    x, y = torch.randn(40, 3), torch.randn(40, 1)
+    model = nn.Linear(3, 1)
+    uq = sp.SplitPointRegressor(0.9, epochs=1, residuals="loo").fit(model, (x, y), progress=False)
+    uq.save(tmp_path / "uq.safetensors")
+    found = sp.load(tmp_path / "uq.safetensors", model).checks
+    assert [str(check) for check in found] == [str(check) for check in uq.checks] != []
+
+
 def test_a_saved_file_can_be_read_by_whoever_can_read_the_users_other_files(tmp_path):
     ordinary = tmp_path / "ordinary"
     ordinary.write_bytes(b"")

@@ -58,7 +58,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         base: what runs on the inputs: the base model, which moves with it but is not changed, or networks of its own.
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
-        checks: what `fit` found out about itself; not part of a saved file.
+        checks: what `fit` found out about itself.
     """
 
     checks: tuple[Check, ...] = ()
@@ -167,6 +167,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
             "settings": settings,
             "layout": dataclasses.asdict(self.layout),
             "inputs": self.inputs,
+            "checks": [dataclasses.asdict(check) for check in self.checks],
         }
 
     def __repr__(self) -> str:

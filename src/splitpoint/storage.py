@@ -18,6 +18,7 @@ from splitpoint.baselines import METHODS
 from splitpoint.baselines.posthoc import PostHocBaseline
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
 from splitpoint.batches import placement
+from splitpoint.checks import Check
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import LayerError, SettingsError, StorageError
 from splitpoint.features import LayerSpec, Tap
@@ -66,8 +67,11 @@ def load(
     try:
         method = _method(description)
         tensors = _current(path, description, tensors)
+        checks = tuple(Check(**check) for check in description.get("checks", ()))
         if isinstance(method, NetworkBaseline):
-            return _networks(path, method, description, tensors, model, map_location)
+            networks = _networks(path, method, description, tensors, model, map_location)
+            networks.checks = checks
+            return networks
         if model is not None and not description["layer"]:
             raise StorageError(f"Expected no model, since {path} was fitted on rows without one; leave it out.")
         own = _with_weights(path, method, tensors, model)
@@ -77,7 +81,7 @@ def load(
                 "load the right weights, or pass strict=False if you know that they fit."
             )
         predictor = _post_hoc(method, description, tensors, own or model, layer)
-        predictor.owns_base = own is not None
+        predictor.owns_base, predictor.checks = own is not None, checks
         predictor.widths = tuple(description["widths"]) if description.get("widths") else None
     except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error

@@ -18,8 +18,8 @@ def drawn(seed, *shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [(19, "warn"), (20, "ok"), (200, "ok")])
-def test_a_class_needs_two_rows_on_average(rows, verdict):
+@pytest.mark.parametrize(("rows", "verdict"), [(39, "warn"), (40, "ok"), (200, "ok")])
+def test_a_class_needs_four_rows_on_average(rows, verdict):
     found = classes(Table.in_memory({"label": (torch.arange(rows) % 10)[:, None]}), 10)
     assert found.value == rows / 10
     assert found.verdict == verdict
@@ -46,6 +46,7 @@ def support_with(ours, energy, doubt):
         ((0.8, 0.82, 0.84), "ok", ""),
         ((0.7, 0.8, 0.75), "warn", "the energy alone (0.80)"),
         ((0.7, 0.75, 0.8), "warn", "the largest probability alone (0.80)"),
+        ((0.47, 0.24, 0.38), "warn", "neither support (AUROC 0.47) nor a free score (0.38)"),
     ],
 )
 def test_a_free_score_that_is_clearly_ahead_is_named(scores, verdict, named):

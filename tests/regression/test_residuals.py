@@ -604,3 +604,49 @@ def test_constant_targets():
     out = fit((x, y), trained(built(mlp), x, y, 200), residuals="refit")(x)
     assert all(values.isfinite().all() for values in (out.lower, out.upper, out.epistemic, out.total))
     assert float((out.upper - out.lower).max()) < 2
+
+
+# What heads learn from them
+
+
+def asymmetry(out):
+    """How much longer the upper side of an interval is than the lower."""
+    return ((out.upper - out.mean) - (out.mean - out.lower)).flatten()
+
+
+def test_heads_cannot_read_the_residuals_of_copies_off_memorised_features():
+    """The features of a network that memorised noise tell its targets; its input does not tell them."""
+    x, y = noisy(120)
+    model = trained(built(mlp), x, y, 400)
+    uq = sp.SplitPointRegressor(0.9, residuals="refit").fit(model, (x, y), progress=False)
+    assert uq.layer == "0:input"
+    assert uq.widths == (3, 1)
+    left_out = choose_one(model, (x, y)).residual.flatten()
+    seen = torch.corrcoef(torch.stack([asymmetry(uq(x)), left_out]))[0, 1].nan_to_num(0.0)
+    assert float(seen) < 0.5  # features of the last layer give more than 0.9
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_heads_on_the_input_are_saved_and_loaded(tmp_path, calibrated):
+    x, y = noisy(120)
+    model = trained(built(mlp), x, y, 200)
+    held_out = noisy(80, seed=5) if calibrated else None
+    uq = sp.SplitPointRegressor(0.9, residuals="refit", epochs=5).fit(
+        model, (x, y), calibration=held_out, progress=False
+    )
+    uq.save(tmp_path / "uq.safetensors")
+    again, fresh = sp.load(tmp_path / "uq.safetensors", model)(drawn(9, 50, 3)), uq(drawn(9, 50, 3))
+    for name in ("lower", "upper", "epistemic", "support", "total"):
+        assert torch.equal(getattr(again, name), getattr(fresh, name)), name
+
+
+def test_where_the_input_is_not_read_half_widths_are_constant():
+    """Nothing that heads learn from the residuals of copies and memorised features would hold for new rows."""
+    x, y = noisy(120)
+    model = trained(built(mlp), x, y, 400)
+    uq = sp.SplitPointRegressor(0.9, residuals="refit", layer="4:input", widen=False).fit(model, (x, y), progress=False)
+    out = uq(drawn(9, 50, 3))
+    for side in (out.upper - out.mean, out.mean - out.lower):
+        torch.testing.assert_close(side, side[:1].expand_as(side), rtol=1e-4, atol=1e-5)
+    new_x, new_y = noisy(4000, seed=7)
+    assert picp(uq(new_x), new_y) > 0.82

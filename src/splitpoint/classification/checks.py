@@ -14,7 +14,10 @@ from splitpoint.consistency import entropy
 from splitpoint.metrics import auroc
 from splitpoint.selfcheck import some
 
-ROWS_OF_CLASS = 2.0
+POOR = 0.6
+"""AUROC at made-up rows out of distribution below which a score tells nothing of them."""
+
+ROWS_OF_CLASS = 4.0
 """Rows of a class on average below which centres say nothing about the spread around them."""
 
 ERRORS, OFF = 3.0, 0.02
@@ -30,8 +33,8 @@ def classes(table: Table, count: int) -> Check:
     empty, mean, name = int((rows == 0).sum()), float(rows.double().mean()), "rows of a class"
     if mean < ROWS_OF_CLASS:
         advice = (
-            f"{table.rows} rows are few for {count} classes, so that support is hardly more than the energy of the "
-            "logits; give more rows, calibration data among them."
+            f"{table.rows} rows are few for {count} classes, so that distances to their centres say little and support "
+            "is hardly more than the energy of the logits; give more rows, calibration data among them."
         )
         return Check(name, mean, "warn", advice)
     missing = f", {empty} classes have none" if empty else ""
@@ -47,6 +50,12 @@ def rivalry(support: Support) -> Check:
         advice = (
             f"distances in the features find made-up rows out of distribution less well (AUROC {ours:.2f}) than the "
             f"{better} alone ({max(free):.2f}), which is the score now; choose another layer, or give more rows."
+        )
+        return Check(name, lead, "warn", advice)
+    if max(ours, *free) < POOR:
+        advice = (
+            f"neither support (AUROC {ours:.2f}) nor a free score ({max(free):.2f}) tells made-up rows out of "
+            "distribution from real ones; rely on no flag, give more rows, or choose another layer."
         )
         return Check(name, lead, "warn", advice)
     verdict: Verdict = "unknown" if math.isnan(lead) else "ok"

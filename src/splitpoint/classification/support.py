@@ -17,7 +17,12 @@ from splitpoint.metrics import auroc
 from splitpoint.tasks import Rows
 
 LEAST_SHRINKAGE = 0.02
-LEAST_REST = 1e-3
+LEAST_REST = 0.05
+"""Share of the covariance in one direction that is left once a row is left out, at least: few rows leave none."""
+
+BEND = 3.0
+"""Deviations beyond which surprise grows in proportion, so that one piece of evidence cannot drown the others."""
+
 TRUST, TRUST_ROWS = 0.25, 30
 USUAL_SPREAD, SPREAD_ROWS = 0.2, 10
 CLIPPED = 0.99
@@ -174,7 +179,8 @@ class Support(nn.Module):
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> lack of support (R, ...), at least 0, in float64.
 
-        With ``u(z) = softplus(z)^2``, about twice the surprise in nats at a standard normal z:
+        With ``u(z) = softplus(z)^2``, about twice the surprise in nats at a standard normal z, and a straight line
+        beyond 3 (see `surprise`):
 
             ``support = u(z_energy) + trust * u(max(z_distance, -1 - z_distance))``
 
@@ -218,8 +224,9 @@ def _evidence(distances: Tensor, logits: Tensor) -> Tensor:
 
 
 def surprise(z: Tensor) -> Tensor:
-    """``softplus(z)^2``: rises everywhere, like z^2 in the upper tail and hardly at all in the lower one."""
-    return F.softplus(z).square()
+    """``softplus(z)^2`` up to 9, in proportion to z beyond: rises everywhere, hardly at all in the lower tail."""
+    s = F.softplus(z)
+    return torch.where(s <= BEND, s.square(), BEND * (2 * s - BEND))
 
 
 @dataclass(frozen=True)
