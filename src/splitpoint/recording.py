@@ -131,6 +131,7 @@ def record(
     disk = None if cache is None else DiskTable.open(cache, _identity(model, source))
     tap, layout, inputs = _remembered(model, source, disk) if like is None else (like.tap, like.layout, 0)
     parts: list[Rows] = []
+    number = -1
     for number, batch in enumerate(bar(labelled(data, source.batch_size), label, progress)):
         inputs = len(batch.args)
         fingerprint = "" if disk is None else digest(batch.tensors())
@@ -149,7 +150,7 @@ def record(
         if disk.meta is None:
             disk.start(_meta(tap, layout, inputs, rows))
         disk.append(rows, fingerprint)
-    if tap is None or layout is None:
+    if number < 0 or tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
     if not (sum(entry["rows"] for entry in disk.journal) if disk else sum(len(part["features"]) for part in parts)):
         raise DataError(
