@@ -16,7 +16,7 @@ from splitpoint.datasets.arrays import array_checksum, file_matches, read_npz
 from splitpoint.datasets.entry import VARIABLE, Entry, SceneEntry, TableEntry, command_for, folders, locate
 from splitpoint.datasets.image_readers import idx_arrays
 from splitpoint.datasets.registry import DataSet, entries, entry
-from splitpoint.errors import DataError
+from splitpoint.errors import DataError, SettingsError
 
 MOST_ENTRIES = 50_000
 """Entries of a folder whose sizes are added up."""
@@ -26,7 +26,7 @@ MOST_ENTRIES = 50_000
 class Finding:
     """One set: its `size` in rows, and where it is; `verdict` is what checking it said, empty if nobody has checked.
 
-    `damage` is the sentence that says what is wrong, empty where nothing is.
+    `damage` is the sentence that says what is wrong, or why nobody can tell; empty where nothing is.
     """
 
     name: str
@@ -101,6 +101,8 @@ def _checked(found: Finding, expected: DataSet) -> Finding:
         reordered = verify(expected, found.path)
     except DataError as error:
         return replace(found, verdict="DAMAGED", damage=str(error))
+    except SettingsError as error:  # a package that reads it is missing
+        return replace(found, verdict="unread", damage=str(error))
     return replace(found, verdict="reordered" if reordered else "whole")
 
 

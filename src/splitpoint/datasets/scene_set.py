@@ -23,6 +23,9 @@ from splitpoint.errors import DataError, SettingsError
 Size = tuple[int, int]
 """Height and width."""
 
+CHUNK = 64
+"""Images that are read, and made smaller, at once where all are wanted."""
+
 
 class Rows(Protocol):
     """The rows of an array that need not be in memory."""
@@ -146,8 +149,10 @@ class SceneSet(Dataset[tuple[Tensor, Tensor]]):
 
     def tensors(self) -> tuple[Tensor, Tensor]:
         """All images, float32 (N, 3, H, W) in [0, 1], and all targets (N, 1, H, W): for sets that fit into memory."""
-        everything = torch.arange(len(self))
-        return in_unit_range(self.pixels(everything)), self.targets(everything)
+        images, targets = torch.empty(len(self), *self.shape), torch.empty(len(self), 1, *self.size)
+        for places in torch.arange(len(self)).split(CHUNK):
+            images[places], targets[places] = in_unit_range(self.pixels(places)), self.targets(places)
+        return images, targets
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
         """One image, float32 (3, H, W) in [0, 1], and its target (1, H, W)."""
