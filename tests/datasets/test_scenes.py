@@ -121,6 +121,8 @@ def test_what_has_the_right_files_and_not_what_must_be_in_them_is_damaged(data):
     assert "depth_test.h5 to hold an array image" in next(iter(inventory.check(["nyu_depth"]))).damage
     authors_part(data / "nyu_depth", "test", 2)
     assert [each.verdict for each in inventory.check(["nyu_depth"])] == ["whole"]
+    (data / "nyu_depth" / "depth_train.h5").write_bytes(b"no HDF5")
+    assert "depth_train.h5 to hold an array image" in next(iter(inventory.check(["nyu_depth"]))).damage
 
 
 def test_a_missing_package_leaves_a_set_unread_and_others_checked(data, monkeypatch):
