@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from splitpoint.cache import Table, feature_moments
+from splitpoint.calibration import surprise
 from splitpoint.classification.probes import probes
 from splitpoint.heads import projection
 from splitpoint.metrics import auroc
@@ -19,9 +19,6 @@ from splitpoint.tasks import Rows
 LEAST_SHRINKAGE = 0.02
 LEAST_REST = 0.05
 """Share of the covariance in one direction that is left once a row is left out, at least: few rows leave none."""
-
-BEND = 3.0
-"""Deviations beyond which surprise grows in proportion, so that one piece of evidence cannot drown the others."""
 
 TRUST, TRUST_ROWS = 0.25, 30
 USUAL_SPREAD, SPREAD_ROWS = 0.2, 10
@@ -36,9 +33,10 @@ class Support(nn.Module):
 
     Three pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
     class centre, the energy, minus the logsumexp of the centred logits, and the doubt ``-log max p``, which counts for
-    little unless rows are few, or it tells probes better than the others (see `_compete`). Each is standardised by its mean and deviation over
-    rows that it was not fitted to: calibration rows where there are any, else training rows, each left out of what its
-    distance is measured by, or of the network itself (see `stand_ins`). All of it is closed form.
+    little unless rows are few, or it tells probes better than the others (see `_compete`). Each is standardised by its
+    mean and deviation over rows that it was not fitted to: calibration rows where there are any, else training rows,
+    each left out of what its distance is measured by, or of the network itself (see `stand_ins`). All of it is closed
+    form.
 
     Args:
         tensors: the buffers by name, see `fit`.
@@ -228,12 +226,6 @@ def _trusted(rows: int) -> Tensor:
 
 def _evidence(distances: Tensor, logits: Tensor) -> Tensor:
     return torch.stack([distances.double(), energy(logits), doubt(logits)], 1)
-
-
-def surprise(z: Tensor) -> Tensor:
-    """``softplus(z)^2`` up to 9, in proportion to z beyond: rises everywhere, hardly at all in the lower tail."""
-    s = F.softplus(z)
-    return torch.where(s <= BEND, s.square(), BEND * (2 * s - BEND))
 
 
 @dataclass(frozen=True)
