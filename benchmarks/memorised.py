@@ -1,12 +1,12 @@
 """Intervals without calibration data on networks drawn at random: what they cover, and whether a fit says so.
 
-    python benchmarks/memorised.py [--networks 60] [--first 0] [--jobs 2]
+    python benchmarks/memorised.py [--networks 60] [--first 0] [--rows 60 300 1000] [--jobs 2]
 
 Protocol. Network number i is drawn by the seed i: one of eight laws that are made up (skewed, heavy-tailed, outliers,
-noise that depends on the input, more inputs than matter), 60, 300 or 1,000 rows, one to four hidden layers of 32, 64 or
-128 units with ReLU, tanh, batch norm, layer norm or dropout, with or without weight decay, AdamW at 1e-3 or 3e-3 in
-batches of 32 for 10, 60 or 300 epochs. It is judged on 2,000 fresh rows at the level .90, once with the default and
-once with leave-one-out residuals. Thresholds were chosen on other draws of such networks.
+noise that depends on the input, more inputs than matter), one of the numbers of `--rows`, one to four hidden layers of
+32, 64 or 128 units with ReLU, tanh, batch norm, layer norm or dropout, with or without weight decay, AdamW at 1e-3 or
+3e-3 in batches of 32 for 10, 60 or 300 epochs. It is judged on 2,000 fresh rows at the level .90, once with the default
+and once with leave-one-out residuals. Thresholds were chosen on other draws of such networks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from trust_tables import Split, standardised
 
 LEVEL, JUDGED = 0.9, 2000
 SETTINGS = ("auto", "loo")
+ROWS = (60, 300, 1000)
 SHORT, FINE = 0.85, 0.88
 """Coverage below which a fit has to warn, and from which it must not."""
 
@@ -104,14 +106,14 @@ class Case:
     split: Split
 
 
-def case(number: int) -> Case:
-    """Network `number`, trained."""
+def case(number: int, sizes: Sequence[int] = ROWS) -> Case:
+    """Network `number`, trained on one of so many rows."""
     g = torch.Generator().manual_seed(number)
 
     def one(choices: Sequence[object]) -> object:
         return choices[int(torch.randint(len(choices), (1,), generator=g))]
 
-    law, rows, kind = one(tuple(LAWS)), one((60, 300, 1000)), one(KINDS)
+    law, rows, kind = one(tuple(LAWS)), one(sizes), one(KINDS)
     width, depth, epochs = one((32, 64, 128)), one((1, 2, 3, 4)), one((10, 60, 300))
     decay, rate = one((0.0, 1e-2)), one((1e-3, 3e-3))
     x, y = LAWS[law](rows + JUDGED, g)
@@ -160,14 +162,14 @@ class Fit:
     seconds: float
 
 
-def fits(number: int) -> list[Fit]:
+def fits(number: int, sizes: Sequence[int], settings: Sequence[str]) -> list[Fit]:
     """One for every setting."""
     torch.set_num_threads(1)
-    own, found = case(number), []
+    own, found = case(number, sizes), []
     (x, y), (x_new, y_new) = own.split.fit, own.split.judged
     with torch.no_grad():
         errors = [float((own.network(a) - b).square().mean().sqrt()) for a, b in ((x, y), (x_new, y_new))]
-    for residuals in SETTINGS:
+    for residuals in settings:
         began = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sp.SplitPointWarning)
@@ -205,10 +207,10 @@ def line(fit: Fit) -> str:
     )
 
 
-def summary(found: Sequence[Fit]) -> list[str]:
+def summary(found: Sequence[Fit], sizes: Sequence[int], settings: Sequence[str]) -> list[str]:
     """Lines that count."""
-    lines = ["| what | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
-    groups = [[fit for fit in found if fit.residuals == residuals] for residuals in SETTINGS]
+    lines = ["| what | " + " | ".join(settings) + " |", "|---|" + "---|" * len(settings)]
+    groups = [[fit for fit in found if fit.residuals == residuals] for residuals in settings]
 
     def add(what: str, say: Callable[[list[Fit]], str]) -> None:
         lines.append(f"| {what} | " + " | ".join(map(say, groups)) + " |")
@@ -222,7 +224,7 @@ def summary(found: Sequence[Fit]) -> list[str]:
 
     add("mean coverage", lambda part: mean([fit.coverage for fit in part]))
     add("lowest coverage", lambda part: f"{min(fit.coverage for fit in part):.3f}")
-    for rows in (60, 300, 1000):
+    for rows in sizes:
         add(
             f"mean coverage, {rows:,} rows",
             lambda part, rows=rows: mean([fit.coverage for fit in part if fit.rows == rows]),
@@ -247,16 +249,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", type=int, default=60)
     parser.add_argument("--first", type=int, default=0, help="number of the first network")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="numbers of rows that are drawn from")
+    parser.add_argument("--residuals", nargs="+", choices=SETTINGS, default=SETTINGS, help="settings")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
     print("| number | network | rows | residuals | error, new / training | expected | coverage | Winkler | warns | s |")
     print("|---" * 10 + "|", flush=True)
     found: list[Fit] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        for own in pool.map(fits, range(options.first, options.first + options.networks)):
+        work = partial(fits, sizes=options.rows, settings=options.residuals)
+        for own in pool.map(work, range(options.first, options.first + options.networks)):
             found += own
             print("\n".join(map(line, own)), flush=True)
-    print("\n" + "\n".join(summary(found)))
+    print("\n" + "\n".join(summary(found, options.rows, options.residuals)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import splitpoint as sp
 from splitpoint.baselines import train_network
-from splitpoint.memorisation import AHEAD, LEAST, fitted_as_well, limit, memorised, memorised_check, sample
+from splitpoint.memorisation import AHEAD, LEAST, blended, fitted_as_well, limit, memorised, memorised_check, sample
 from splitpoint.networks.refit import reset_copy
 
 ROWS = 200
@@ -171,6 +171,27 @@ def test_the_verdict_turns_at_the_threshold():
         assert memorised_check(threshold, threshold).verdict == "ok"
         assert memorised_check(threshold + 0.001, threshold).verdict == "warn"
     assert "(The network is large)." in memorised_check(1.9, 1.3, "The network is large.").advice
+
+
+def test_the_excess_of_few_among_many_answers_lies_between_those_by_both_kernels():
+    assert blended(2.0, 1.25, 1.0) == 2.0
+    assert blended(2.0, 1.25, 0.25) == 1.5
+    assert blended(2.0, 1.01, 1e-4) == pytest.approx(1 + 0.01**0.99)
+    assert blended(0.9, 1.5, 0.25) == 1.0
+
+
+def test_where_rows_are_more_than_are_looked_at_the_kernel_after_training_has_a_part(monkeypatch):
+    """A network of 240 rows of which 60 are looked at."""
+    monkeypatch.setattr("splitpoint.memorisation.SAMPLE", 60)
+    model, (x, y) = network(60)
+    more = torch.cat([x, drawn(3, 40, 6)]), torch.cat([y, drawn(4, 40, 1)])
+    recording = sp.SplitPointRegressor().record(model, more, progress=False)
+    rows, start = sample(more, sp.SplitPointRegressor().rows_per_call, 60), reset_copy(model, 0).eval()
+    by_start, by_own = (
+        fitted_as_well(model, rows, recording.layout, None, 60, len(more[0]), one).excess for one in (start, None)
+    )
+    assert by_own < by_start
+    assert check_of(model, more).value == pytest.approx(blended(by_start, by_own, 60 / len(more[0])), rel=1e-3)
 
 
 def test_few_rows_and_networks_without_parameters_say_nothing():

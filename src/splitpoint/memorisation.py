@@ -34,10 +34,10 @@ COORDINATES = 50_000
 AHEAD = 4
 """How many times as many rows of a stream are read as are looked at, so that they do not all come from its start."""
 
-MEMORISED, ALIGNED = (1.28, 14.0), (1.06, 9.0)
+MEMORISED, MANY, ALIGNED = (1.28, 14.0), (1.14, 140.0), (1.06, 9.0)
 """Error at left-out rows over that at training rows from which intervals from training residuals are too short: ``a + b
-/ n`` for n rows, since quantiles of few rows are wide. By the kernel of a network before training, and by its own where
-there is no other; docs/decisions.md."""
+/ n`` for n rows, since quantiles of few rows are wide. By the kernel of a network before training, the same where rows
+are many if that is less, and by its own kernel where there is no other; docs/decisions.md."""
 
 NAME = "memorised base"
 
@@ -64,6 +64,9 @@ def memorised(recording: Recording, data: Data | None, source: Source, start: nn
         table = recording.table
         total = table.rows * table.width("residual")
         found = fitted_as_well(model, rows, recording.layout, source.output_key, most, total, start)
+        if start is not None and total > most and not recording.layout.dense:
+            own = fitted_as_well(model, rows, recording.layout, source.output_key, most, total)
+            found = found._replace(excess=blended(found.excess, own.excess, most / total))
     except Exception as error:  # whatever a network does with single rows: what cannot be looked at fails no fit
         return unknown(f"the network cannot be run on single rows ({type(error).__name__}).")
     if math.isnan(found.excess):
@@ -76,10 +79,21 @@ def is_large(model: nn.Module) -> bool:
     return sum(own.numel() for own in model.parameters()) > LARGE
 
 
+def blended(before: float, own: float, share: float) -> float:
+    """The excess where a `share` of the answers was looked at, from that by the kernels before training and after.
+
+    The kernel before training has not learned what all the rows taught the network: on few of them it can fit as well
+    as the network does only by memorising, however sober the network is. So its weight falls with the share:
+    ``1 + (before - 1)^w (own - 1)^(1 - w)`` with ``w = sqrt(share)``.
+    """
+    weight = math.sqrt(share)
+    return 1 + max(before - 1, 0.0) ** weight * max(own - 1, 0.0) ** (1 - weight)
+
+
 def limit(rows: int, before: bool) -> float:
-    """The excess from which so many rows were memorised; `before` says whether it is by the kernel before training."""
-    least, few = MEMORISED if before else ALIGNED
-    return least + few / rows
+    """The excess from which so many rows were memorised; `before` says whether the kernel before training had a part."""
+    lines = (MEMORISED, MANY) if before else (ALIGNED,)
+    return min(least + few / rows for least, few in lines)
 
 
 def memorised_check(value: float, most: float, reason: str = "") -> Check:
