@@ -24,8 +24,13 @@ from splitpoint.prediction import aligned
 from splitpoint.recording import Recording, Source
 from splitpoint.tasks import Regression
 
-SAMPLE, OF_LARGE, LARGE = 500, 100, 1_000_000
-"""Most answers that are looked at, and of networks with more than a million parameters, whose gradients cost more."""
+SAMPLE, OF_WIDE, OF_LARGE = 500, 200, 100
+"""Most answers that are looked at; of networks with more than a million parameters, whose gradients cost more; and of
+large ones, which are judged by their own kernel."""
+
+WIDE, LARGE_ON_MAPS = 1_000_000, 10_000_000
+"""Parameters above which a network is large: where answers are maps or sequences it takes more of them, since a U-Net
+that was trained from the start soon has millions."""
 
 LEAST = 20
 COORDINATES = 50_000
@@ -56,7 +61,7 @@ def memorised(recording: Recording, data: Data | None, source: Source, start: nn
     if not isinstance(recording.task, Regression):
         return unknown("leverage tells nothing of saturated probabilities; pass calibration data.")
     model = recording.tap.model
-    most = OF_LARGE if is_large(model) else SAMPLE
+    most = OF_LARGE if is_large(model, recording.layout) else OF_WIDE if _size(model) > WIDE else SAMPLE
     rows = sample(data, source.batch_size, most)
     if not rows:
         return unknown("rows could not be taken out of the batches one by one.")
@@ -71,9 +76,13 @@ def memorised(recording: Recording, data: Data | None, source: Source, start: nn
     return memorised_check(found.excess, limit(recording.table.rows, start is not None))
 
 
-def is_large(model: nn.Module) -> bool:
-    """Whether gradients of single answers are costly."""
-    return sum(own.numel() for own in model.parameters()) > LARGE
+def is_large(model: nn.Module, layout: Layout) -> bool:
+    """Whether a network usually comes pretrained, so that its beginning says nothing of what it learned last."""
+    return _size(model) > (LARGE_ON_MAPS if layout.dense else WIDE)
+
+
+def _size(model: nn.Module) -> int:
+    return sum(own.numel() for own in model.parameters())
 
 
 def limit(rows: int, before: bool) -> float:
