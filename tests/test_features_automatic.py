@@ -240,7 +240,7 @@ def test_the_input_of_the_layer_that_makes_the_output_is_chosen(case):
     build, shapes, key, chosen, direct, _ = case
     model = build().eval()
     args, kwargs = call_of(shapes, torch.Generator().manual_seed(2))
-    tap, (output, features, _) = open_tap(model, None, Batch(args, kwargs, None), key)
+    tap, (output, features, *_) = open_tap(model, None, Batch(args, kwargs, None), key)
     assert tap.names == (f"{chosen}:input",)
     assert ("its output is the model's output" in tap.reason) == direct
     with torch.no_grad():
@@ -255,7 +255,7 @@ def test_features_of_later_batches_are_read_at_the_same_place(case):
     args, kwargs = call_of(shapes, torch.Generator().manual_seed(2))
     tap, *_ = open_tap(model, None, Batch(args, kwargs, None), key)
     args, kwargs = call_of(shapes, torch.Generator().manual_seed(3))
-    output, features, _ = tap(*args, **kwargs)
+    output, features, *_ = tap(*args, **kwargs)
     with torch.no_grad():
         torch.testing.assert_close(output, entry(model(*args, **kwargs), key), rtol=0, atol=1e-6)
     torch.testing.assert_close(features[0], seen_by(model, chosen, args, kwargs), rtol=0, atol=1e-6)
@@ -294,7 +294,7 @@ def test_features_of_a_shared_layer_are_those_of_the_call_that_makes_the_output(
 
     model = Net(run, hidden=nn.Linear(4, 8), fc=nn.Linear(8, 1))
     a, b = torch.randn(N, 4), torch.randn(N, 4)
-    tap, (output, first, _) = open_tap(model, None, Batch((a, b), {}, None), 0)
+    tap, (output, first, *_) = open_tap(model, None, Batch((a, b), {}, None), 0)
     assert torch.equal(output, model.fc(model.hidden(a)).detach())
     again = tap(a, b).features
     assert torch.equal(again[0], first[0])

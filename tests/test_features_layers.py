@@ -24,7 +24,7 @@ def _seeded():
 
 
 def features_of(model, layer, *args):
-    tap, (output, features, _) = open_tap(model, layer, Batch(args, {}, None))
+    tap, (output, features, *_) = open_tap(model, layer, Batch(args, {}, None))
     return tap, output, features
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from splitpoint.errors import ShapeError
-from splitpoint.layout import Layout
+from splitpoint.layout import Layout, bands
 
 N, C, D, H, W, T = 2, 5, 3, 4, 6, 7
 REGRESSION, CLASSIFICATION = 2, 3  # least number of output axes with which a channel axis may be missing
@@ -251,24 +251,83 @@ def test_more_than_three_axes_of_positions_cannot_be_resized():
         layout.heads(torch.zeros(1, 1, 1, 1, 1, 1), output)
 
 
-def test_nearest_repeats_features_at_every_output_position():
+# Features at some positions only
+
+
+def at_all(layout, features, output):
+    """Features of every position of the output, through those of some positions."""
+    count = layout.output(output).shape[2]
+    return layout.at(features, output, torch.arange(count).expand(len(output), -1))
+
+
+def test_features_are_repeated_at_every_output_position():
     output = torch.zeros(1, 1, 4)
     layout = Layout.infer([torch.zeros(1, 1, 2)], [False], output, REGRESSION)
-    assert layout.nearest(torch.tensor([[[5.0, 9.0]]]), output).tolist() == [[[5, 5, 9, 9]]]
+    assert at_all(layout, [torch.tensor([[[5.0, 9.0]]])], output).tolist() == [[[5, 5, 9, 9]]]
 
 
-def test_nearest_leaves_features_at_the_resolution_of_the_output_alone():
-    layout, (features,), output = laid_out(CASES["map"])
-    assert torch.equal(layout.nearest(features, output), features.flatten(2))
+def test_features_at_the_resolution_of_the_output_are_left_alone():
+    layout, features, output = laid_out(CASES["map"])
+    assert torch.equal(at_all(layout, features, output), features[0].flatten(2))
 
 
-def test_nearest_agrees_with_torch_in_two_dimensions_rows_and_channels_apart():
-    layout, (features,), output = laid_out(CASES["map at another resolution"])
-    expected = F.interpolate(features, (H, W), mode="nearest-exact").flatten(2)
-    assert torch.equal(layout.nearest(features, output), expected)
+def test_the_nearest_features_are_those_of_torch_in_two_dimensions():
+    layout, features, output = laid_out(CASES["map at another resolution"])
+    expected = F.interpolate(features[0], (H, W), mode="nearest-exact").flatten(2)
+    assert torch.equal(at_all(layout, features, output), expected)
 
 
-def test_nearest_takes_one_of_several_features_when_the_output_is_smaller():
+def test_one_of_several_features_is_taken_when_the_output_is_smaller():
     output = torch.zeros(1, 1, 2)
     layout = Layout.infer([torch.zeros(1, 1, 6)], [False], output, REGRESSION)
-    assert layout.nearest(numbered(1, 1, 6), output).tolist() == [[[1, 4]]]  # the middle of each third
+    assert at_all(layout, [numbered(1, 1, 6)], output).tolist() == [[[1, 4]]]  # the middle of each third
+
+
+def test_every_row_has_positions_of_its_own():
+    layout, features, output = laid_out(CASES["map"])
+    found = layout.at(features, output, torch.tensor([[3, 0], [W + 1, 3]]))
+    assert torch.equal(found[0], features[0][0, :, 0, [3, 0]])
+    assert torch.equal(found[1], torch.stack([features[0][1, :, 1, 1], features[0][1, :, 0, 3]], 1))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "last"),
+    [
+        ([(N, C, H, W), (N, 2, 2, 3)], [False, False]),
+        ([(N, C, 3, 5), (N, 2, 8, 10), (N, 4, 1, 2)], [False] * 3),
+        ([(N, 3, 5, C), (N, 2, 8, 10)], [True, False]),
+        ([(N, C, 7), (N, 4, 11)], [False, False]),
+        ([(N, C, 2, 3, 4), (N, 2, 4, 3, 5)], [False, False]),
+    ],
+    ids=["two maps", "three maps", "channels last", "signals", "volumes"],
+)
+def test_smaller_features_are_interpolated_as_torch_does_it(shapes, last):
+    torch.manual_seed(0)
+    features = [torch.randn(shape) for shape in shapes]
+    layout = Layout(tuple(last), True, 1)
+    parts = [part.movedim(-1, 1) if at_end else part for part, at_end in zip(features, last, strict=True)]
+    largest = max((part.shape[2:] for part in parts), key=torch.Size.numel)
+    output = torch.zeros(N, 1, *largest)
+    mode = ("linear", "bilinear", "trilinear")[len(largest) - 1]
+    expected = torch.cat([F.interpolate(part, largest, mode=mode) for part in parts], 1).flatten(2)
+    torch.testing.assert_close(at_all(layout, features, output), expected, rtol=0, atol=1e-5)
+
+
+# One vector for a whole map
+
+
+def test_a_map_is_described_by_the_means_of_its_top_middle_and_bottom():
+    values = torch.tensor([[1.0, 3.0], [5.0, 7.0], [9.0, 9.0]]).repeat_interleave(2, 0)  # (6, 2): thirds of two rows
+    assert bands(values[None, None], False).tolist() == [[2, 6, 9]]
+    assert bands(values[None, :, :, None], True).tolist() == [[2, 6, 9]]
+
+
+def test_a_sequence_is_described_by_its_beginning_middle_and_end():
+    values = torch.arange(6.0)[None, :, None] * torch.tensor([1.0, 10.0])  # (1, T, C)
+    assert bands(values, True).tolist() == [[0.5, 2.5, 4.5, 5, 25, 45]]
+
+
+def test_a_vector_describes_itself_and_fewer_than_three_positions_overlap():
+    assert bands(torch.tensor([[1.0, 2.0]]), True).tolist() == [[1, 2]]
+    assert bands(torch.tensor([[[4.0]]]), False).tolist() == [[4, 4, 4]]
+    assert bands(torch.tensor([[[4.0, 8.0]]]), False).tolist() == [[4, 6, 8]]

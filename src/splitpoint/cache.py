@@ -282,6 +282,53 @@ class DiskTable:
         self._journal_path.write_text("".join(json.dumps(entry) + "\n" for entry in self.journal))
 
 
+class Collector:
+    """Rows that come batch by batch, kept in memory or in a directory, which skips what it holds already.
+
+    Args:
+        directory: where they are kept; None for in memory.
+        identity: see `DiskTable`.
+    """
+
+    def __init__(self, directory: Path | None, identity: dict[str, Any]) -> None:
+        self.disk = None if directory is None else DiskTable.open(directory, identity)
+        self.parts: list[Rows] = []
+        self.held = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return sum(e["rows"] for e in self.disk.journal) if self.disk else sum(_length(part) for part in self.parts)
+
+    def holds(self, fingerprint: str) -> bool:
+        """Whether the next batch is there already; moves on to the batch after it."""
+        self.held = self.disk is not None and self.disk.holds(fingerprint)
+        return self.held
+
+    def add(self, rows: Rows, fingerprint: str, facts: dict[str, Any]) -> None:
+        """Keep the rows of a batch that is not there; the facts beside those of the first one."""
+        if self.held:
+            return
+        if self.disk is None:
+            self.parts.append(rows)
+            return
+        if self.disk.meta is None:
+            columns = {name: (own.shape[1], str(own.dtype).removeprefix("torch.")) for name, own in rows.items()}
+            self.disk.start({"columns": columns, **facts})
+        self.disk.append(rows, fingerprint)
+
+    def finish(self, dense: bool = False) -> Table:
+        """The table, once every batch has been seen."""
+        if self.disk is not None:
+            return self.disk.finish(dense)
+        names = list(self.parts[0])
+        return Table.in_memory({name: torch.cat([part.pop(name) for part in self.parts]) for name in names}, dense)
+
+
+def _length(rows: Rows) -> int:
+    return len(next(iter(rows.values())))
+
+
 def _read_journal(path: Path) -> list[dict[str, Any]]:
     """Complete lines of the journal; a last line that was cut short by a kill does not count."""
     lines = path.read_text().split("\n") if path.exists() else []

@@ -18,6 +18,9 @@ from splitpoint.metrics import ece
 from splitpoint.prediction import Reference, channel_order
 from splitpoint.tasks import ClassAnswer
 
+BEND = 3.0
+"""Deviations beyond which surprise grows in proportion, so that one piece of evidence cannot drown the others."""
+
 GRID = 1001
 SMALLEST, LARGEST = 0.01, 100.0
 POINTS, ROUNDS = 41, 6
@@ -53,6 +56,12 @@ def quantiles(ordered: Tensor, shares: Tensor) -> Tensor:
     high = (low + 1).clamp(max=ordered.shape[1] - 1)
     part = (position - low).to(ordered.dtype)
     return torch.lerp(ordered[:, low], ordered[:, high], part.expand(len(ordered), -1))
+
+
+def surprise(z: Tensor) -> Tensor:
+    """``softplus(z)^2`` up to 9, in proportion to z beyond: rises everywhere, hardly at all in the lower tail."""
+    s = F.softplus(z)
+    return torch.where(s <= BEND, s.square(), BEND * (2 * s - BEND))
 
 
 # One factor for all logits (Guo et al. 2017)

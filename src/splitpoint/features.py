@@ -6,23 +6,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, output_tensor, placement
+from splitpoint.calls import TAIL, Call, CallLog, channels_last, pooled
 from splitpoint.errors import LayerError
-from splitpoint.hooks import CALL, INPUT, METHOD, find_module, first_tensor, frozen, recording, version
+from splitpoint.hooks import METHOD, find_module, first_tensor, frozen, recording
+from splitpoint.layout import Layout
 
 LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
-
-T = TypeVar("T")
-
-_TAIL = 8
-
-MOST_PLACES, WIDEST_CONTEXT = 4, 2048
-"""Most layers of a network that are read where several are, and most features of them together."""
 
 
 class Reading(NamedTuple):
@@ -32,11 +27,13 @@ class Reading(NamedTuple):
         output: of the model.
         features: one tensor for each place.
         context: (N, W) what layers before the last one read; None where they are not looked at.
+        stages: of maps and sequences, what layers before the last one read, one vector a layer; see `layout.bands`.
     """
 
     output: Tensor
     features: list[Tensor]
     context: Tensor | None = None
+    stages: Sequence[Tensor] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ class Tap:
         reason: why these places, for people.
         output_key: which entry of the model's output is the prediction, where it has several.
         context: further places, whose vectors are read beside the features.
+        stages: further places of a model that answers with maps or sequences, pooled as soon as they are read.
     """
 
     model: nn.Module
@@ -59,6 +57,7 @@ class Tap:
     reason: str
     output_key: str | int | None = None
     context: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Reading:
         """Run the frozen model once and read its output and features."""
@@ -70,6 +69,7 @@ class Tap:
         names = (*self.names, *self.context)
         with ExitStack() as stack:
             recorders = [stack.enter_context(recording(self.model, name)) for name in names]
+            pools = [stack.enter_context(recording(self.model, name, pooled)) for name in self.stages]
             output = output_tensor(self.model(*args, **kwargs), self.output_key)
             spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
             if spoilt:
@@ -81,8 +81,9 @@ class Tap:
             if self.function is not None:
                 names, found = (self.label,), [first_tensor(self.function(*args, **kwargs))]
         values = [_checked(name, value, output) for name, value in zip(names, found, strict=True)]
+        stages = [_checked(name, pool.value, output) for name, pool in zip(self.stages, pools, strict=True)]
         count = len(values) - len(self.context)
-        return Reading(output, values[:count], joined(values[count:]))
+        return Reading(output, values[:count], joined(values[count:]), stages)
 
     @property
     def label(self) -> str:
@@ -106,9 +107,7 @@ class Tap:
         sequence (N, T, C) has them last and a map (N, C, H, W) second.
         """
         module = None if not self.names or self.names[place].endswith(METHOD) else self._module(place)
-        if isinstance(module, nn.modules.conv._ConvNd | nn.modules.batchnorm._BatchNorm):
-            return False
-        return isinstance(module, nn.Linear | nn.LayerNorm) or dims == 3
+        return channels_last(module, dims)
 
     def _module(self, place: int) -> nn.Module:
         return find_module(self.model, self.names[place])
@@ -138,7 +137,13 @@ def _label(function: Any) -> str:
 
 
 def open_tap(
-    model: nn.Module, layer: LayerSpec, batch: Batch, output_key: str | int | None = None, *, context: bool = False
+    model: nn.Module,
+    layer: LayerSpec,
+    batch: Batch,
+    output_key: str | int | None = None,
+    *,
+    context: bool = False,
+    stages: int | None = None,
 ) -> tuple[Tap, Reading]:
     """Turn a layer setting into a `Tap` and run it on a first batch.
 
@@ -148,13 +153,15 @@ def open_tap(
         batch: a first batch, on the model's device.
         output_key: see `Tap`.
         context: whether an automatic tap also reads layers before the last one, see `CallLog.context`.
+        stages: whether it does so where the model answers with maps or sequences, see `CallLog.spread`: least number
+            of axes of an output without a channel axis, see `Layout.infer`; None for not.
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise LayerError(
             "Expected a Python module to read features from, but got a TorchScript one; pass the model it was made of."
         )
     if layer is None:
-        return _automatic(model, batch, output_key, context)
+        return _automatic(model, batch, output_key, context, stages)
     if isinstance(layer, str | nn.Module):
         tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
     elif isinstance(layer, Sequence):
@@ -215,104 +222,25 @@ def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
     return next((f"{name}.{method}{METHOD}".removeprefix(".") for name in owners), None)
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of a candidate layer: its name, which call of it, what went in (and its version), and what came out."""
-
-    name: str
-    number: int
-    given: Tensor
-    version: int
-    result: Tensor
-
-
-class CallLog:
-    """Forward hook on every candidate layer that remembers calls in order.
-
-    Args:
-        model: whose layers they are.
-        whole: whether all calls are kept, as long as layers read vectors; else the last few.
-    """
-
-    def __init__(self, model: nn.Module, whole: bool = False) -> None:
-        self.names = {module: name for name, module in model.named_modules() if _is_candidate(module)}
-        self.calls: list[Call] = []
-        self.counts: dict[str, int] = {}
-        self.whole = whole
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Add a call to the log."""
-        given, result = first_tensor((*args, *kwargs.values())), first_tensor(output)
-        name = self.names[module]
-        number = self.counts.get(name, 0)
-        self.counts[name] = number + 1
-        if given is None or result is None:
-            return
-        self.whole = self.whole and given.dim() == 2
-        self.calls.append(Call(name, number, given, version(given), result))
-        if not self.whole:
-            del self.calls[:-_TAIL]
-
-    def place(self, call: Call) -> str:
-        """Name of the input of a call."""
-        last = call.number == self.counts[call.name] - 1
-        return call.name + INPUT + ("" if last else f"{CALL}{call.number}")
-
-    def context(self, last: Call) -> list[Call]:
-        """Calls before `last` whose inputs tell how far a row lies from others: spread over the network, the first too.
-
-        With `last` they are at most 4 and have at most 2048 features. None where a layer reads maps, sequences or
-        other rows. What several layers read counts once, and what is overwritten afterwards not at all.
-        """
-        calls = self.calls[: next(number for number, call in enumerate(self.calls) if call is last)]
-        if not self.whole or any(len(call.given) != len(last.given) for call in calls):
-            return []
-        distinct: dict[int, Call] = {}
-        for call in calls:
-            if call.given is not last.given and version(call.given) == call.version:
-                distinct.setdefault(id(call.given), call)
-        for most in range(MOST_PLACES, 1, -1):
-            chosen = spread([*distinct.values(), last], most)
-            if sum(call.given.shape[1] for call in chosen) <= WIDEST_CONTEXT:
-                return chosen[:-1]
-        return []
-
-
-def spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many items, two or more, evenly spread from the first to the last one.
-
-    >>> spread("abcdefg", 3), spread("ab", 3), spread("a", 3)
-    (['a', 'd', 'g'], ['a', 'b'], ['a'])
-    """
-    end, count = len(items) - 1, min(most, len(items))
-    return [items[place] for place in sorted({end - step * end // max(count - 1, 1) for step in range(count)})]
-
-
-def _is_candidate(module: nn.Module) -> bool:
-    """Linear and convolution layers, and leaf modules of other libraries that multiply by a weight matrix."""
-    if isinstance(module, nn.Linear | nn.Bilinear | nn.modules.conv._ConvNd):
-        return True
-    weight = getattr(module, "weight", None)
-    is_matrix = isinstance(weight, Tensor) and weight.dim() >= 2 and not isinstance(module, nn.Embedding)
-    return is_matrix and next(module.children(), None) is None
-
-
-def _automatic(model: nn.Module, batch: Batch, key: str | int | None, context: bool) -> tuple[Tap, Reading]:
+def _automatic(
+    model: nn.Module, batch: Batch, key: str | int | None, context: bool, stages: int | None
+) -> tuple[Tap, Reading]:
     """Choose the input of the last executed Linear or Conv that produces the output, and check that it does."""
     with ExitStack() as stack:
         stack.enter_context(frozen(model))
-        log = CallLog(model, context)
+        log = CallLog(model, context, stages is not None)
         for module in log.names:
             stack.callback(module.register_forward_hook(log, with_kwargs=True).remove)
         output = output_tensor(model(*batch.args, **batch.kwargs), key)
-    calls = [call for call in log.calls[-_TAIL:] if call.given.dim() >= 2 and len(call.given) == len(output)]
+    calls = [call for call in log.calls[-TAIL:] if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
             reason = f"its output is the model's output, {tuple(output.shape)}"
-            return _chosen(model, call, log, reason, key, output)
+            return _chosen(model, call, log, reason, key, output, stages)
     for call in reversed(calls):
         if _influences(model, call, batch, key, output):
-            return _chosen(model, call, log, "the last layer that the model's output depends on", key, output)
+            reason = "the last layer that the model's output depends on"
+            return _chosen(model, call, log, reason, key, output, stages)
     raise LayerError(
         "Expected a Linear or Conv layer that produces the output, but none was seen to run on the batch's "
         f"{len(output)} rows; name a layer with layer= (sp.layers(model, x) lists them)."
@@ -320,11 +248,21 @@ def _automatic(model: nn.Module, batch: Batch, key: str | int | None, context: b
 
 
 def _chosen(
-    model: nn.Module, call: Call, log: CallLog, reason: str, key: str | int | None, output: Tensor
+    model: nn.Module,
+    call: Call,
+    log: CallLog,
+    reason: str,
+    key: str | int | None,
+    output: Tensor,
+    squeezable: int | None,
 ) -> tuple[Tap, Reading]:
-    more = log.context(call)
-    tap = Tap(model, (log.place(call),), None, reason, key, tuple(map(log.place, more)))
-    return tap, Reading(output, [call.given], joined([other.given for other in more]))
+    more, stages = log.context(call), []
+    if squeezable is not None:
+        last = channels_last(find_module(model, call.name), call.given.dim())
+        stages = log.spread(call) if Layout.infer([call.given], [last], output, squeezable).dense else []
+    places = tuple(map(log.place, more)), tuple(map(log.place, stages))
+    tap = Tap(model, (log.place(call),), None, reason, key, *places)
+    return tap, Reading(output, [call.given], joined([other.given for other in more]), [own.given for own in stages])
 
 
 class Nudge:

@@ -20,6 +20,7 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import LayerSpec, Tap, open_tap
 from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
+from splitpoint.image_support import PREFIX, ImageSupport
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
@@ -88,6 +89,14 @@ class HeadMethod(Training, PostHoc[P]):
         features = table.width("features")
         wanted = max(features // 2 if table.dense else features, 16)
         return wanted if self.width is None else min(wanted, self.width)
+
+    def _describe(self, recording: Recording, calibration: Recording | None) -> dict[str, Tensor]:
+        """Tensors that tell how little the training set says about a whole image, where that is recorded."""
+        if recording.images is None:
+            return {}
+        held_out = None if calibration is None or calibration.images is None else calibration.images.table
+        found = ImageSupport.fit(recording.images.table, recording.images.widths, held_out)
+        return {} if found is None else dict(found.state_dict(prefix=PREFIX))
 
     @abstractmethod
     def _predictor(self, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]) -> P:

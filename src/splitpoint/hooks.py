@@ -65,17 +65,22 @@ class Recorder:
     """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
 
     A top-level class, so that a model caught in the middle of a call can still be pickled or copied.
+
+    Args:
+        name: the place.
+        pool: what is kept of a tensor, worked out as soon as it is there; None keeps the tensor itself.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pool: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         self.reads_input = INPUT in name
+        self.pool = pool
         self.wanted = int(name.partition(CALL)[2] or -1)
         self.calls = 0
         self.value: Tensor | None = None
         self.version = 0
         self.thread = threading.get_ident()
 
-    def __call__(self, _module: nn.Module, args: Any, *rest: Any) -> None:
+    def __call__(self, module: nn.Module, args: Any, *rest: Any) -> None:
         """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
         if threading.get_ident() != self.thread:
             return
@@ -83,7 +88,11 @@ class Recorder:
         if self.wanted in (-1, self.calls - 1):
             kwargs = rest[0] if len(rest) > 1 else {}
             found = first_tensor((*args, *kwargs.values()) if self.reads_input else rest[-1])
-            self.value = found if found is None or self.reads_input else found.clone()
+            if found is not None and self.pool is not None:
+                found = self.pool(module, found)
+            elif found is not None and not self.reads_input:
+                found = found.clone()
+            self.value = found
             self.version = version(self.value)
 
     @property
@@ -123,13 +132,15 @@ class MethodRecorder:
 
 
 @contextmanager
-def recording(model: nn.Module, name: str) -> Iterator[Recorder | MethodRecorder]:
-    """A recorder of the place `name` for as long as the context lasts."""
+def recording(
+    model: nn.Module, name: str, pool: Callable[[nn.Module, Tensor], Tensor] | None = None
+) -> Iterator[Recorder | MethodRecorder]:
+    """A recorder of the place `name` for as long as the context lasts; see `Recorder`, a method is not pooled."""
     if name.endswith(METHOD):
         with _listening(find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]) as listener:
             yield listener
         return
-    recorder = Recorder(name)
+    recorder = Recorder(name, pool)
     handle = find_module(model, name).register_forward_hook(recorder, with_kwargs=True)
     try:
         yield recorder

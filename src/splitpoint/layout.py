@@ -5,6 +5,7 @@ Canonical form: ``(N, C)`` for one set of numbers per row, ``(N, C, P)`` for P p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.errors import ShapeError
+
+BANDS = 3
+"""Parts of a map or sequence that are averaged apart where it is described by one vector."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,13 @@ class Layout:
         if not self.dense:
             return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
         if len(parts) > 1:
-            largest = max((tuple(part.shape[2:]) for part in parts), key=lambda shape: torch.Size(shape).numel())
+            largest = _largest(parts)
             parts = [_resized(part, largest) for part in parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    def bands(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """One vector (N, 3 C) for every feature tensor, see `bands`."""
+        return [bands(tensor, at_end) for tensor, at_end in zip(tensors, self.last, strict=True)]
 
     def output(self, output: Tensor) -> Tensor:
         """Canonical output: (N, D), or (N, D, P) when dense; an output (N,) has D = 1."""
@@ -123,14 +131,34 @@ class Layout:
         values = function(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).movedim(2, 1)
         return self.heads(values.unflatten(2, features.shape[2:]), output)
 
-    def nearest(self, features: Tensor, output: Tensor) -> Tensor:
-        """Features (N, C, *positions) at every output position by nearest neighbour, as (N, C, P)."""
-        shape = self._positions_of(output)
-        if tuple(features.shape[2:]) == shape:
-            return features.flatten(2)
-        flat = torch.arange(features[0, 0].numel(), device=features.device).reshape(features.shape[2:])
-        index = F.interpolate(flat[None, None].double(), shape, mode="nearest-exact").long().flatten()
-        return features.flatten(2)[:, :, index]
+    def at(self, tensors: Sequence[Tensor], output: Tensor, positions: Tensor) -> Tensor:
+        """Canonical features (N, C, K) at some output positions (N, K), without those of the others.
+
+        The position of the largest tensor is the nearest one; smaller tensors are interpolated to it as in `features`.
+        """
+        parts = [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
+        largest, shape = _largest(parts), self._positions_of(output)
+        if largest != shape:
+            flat = torch.arange(math.prod(largest), device=output.device, dtype=torch.float64).reshape(1, 1, *largest)
+            positions = F.interpolate(flat, shape, mode="nearest-exact").long().flatten()[positions]
+        return torch.cat([_gathered(part, largest, positions) for part in parts], 1)
+
+
+def bands(tensor: Tensor, last: bool) -> Tensor:
+    """Means (N, 3 C) of a map over its top, middle and bottom third, of a sequence over its beginning, middle and end.
+
+    A vector (N, C) is its own mean. The first axis of positions is the one that is cut; thirds of fewer than three
+    positions overlap.
+
+    Args:
+        tensor: (N, C), (N, C, *positions) or (N, *positions, C).
+        last: whether the channels are on the last axis.
+    """
+    if tensor.dim() == 2:
+        return tensor.float()
+    strips = _channels_second(tensor, last).flatten(3) if tensor.dim() > 3 else _channels_second(tensor, last)
+    means = strips.mean(3, dtype=torch.float32) if strips.dim() > 3 else strips.float()
+    return F.adaptive_avg_pool1d(means, BANDS).flatten(1)
 
 
 def _positions(tensor: Tensor, last: bool) -> tuple[int, ...]:
@@ -139,6 +167,32 @@ def _positions(tensor: Tensor, last: bool) -> tuple[int, ...]:
 
 def _channels_second(tensor: Tensor, last: bool) -> Tensor:
     return tensor.movedim(-1, 1) if last and tensor.dim() > 2 else tensor
+
+
+def _largest(parts: Sequence[Tensor]) -> tuple[int, ...]:
+    """Positions of the largest of some tensors (N, C, *positions)."""
+    return max((tuple(part.shape[2:]) for part in parts), key=math.prod)
+
+
+def _gathered(tensor: Tensor, shape: tuple[int, ...], positions: Tensor) -> Tensor:
+    """A tensor (N, C, *own), resized to `shape` as `_resized` does it, at some positions (N, K) only: (N, C, K)."""
+    own, flat = tuple(tensor.shape[2:]), tensor.flatten(2)
+    coordinates = torch.unravel_index(positions, shape)
+
+    def found(index: Tensor, axis: int) -> Tensor:
+        """The values at a flat index of the axes so far, interpolated along the others."""
+        if axis == len(own):
+            return flat.gather(2, index.unsqueeze(1).expand(-1, flat.shape[1], -1))
+        at, size = coordinates[axis], own[axis]
+        if size == shape[axis]:
+            return found(index * size + at, axis + 1)
+        place = ((at + 0.5) * (size / shape[axis]) - 0.5).clamp(min=0)
+        low = place.long()
+        part = (place - low).to(flat.dtype).unsqueeze(1)
+        above = (low + 1).clamp(max=size - 1)
+        return found(index * size + low, axis + 1) * (1 - part) + found(index * size + above, axis + 1) * part
+
+    return found(torch.zeros_like(positions), 0)
 
 
 def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

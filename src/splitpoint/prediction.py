@@ -60,6 +60,39 @@ def channel_order(shape: Sequence[int], dims: int) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
+class ImageScore:
+    """What is said about whole images (or sequences), where every pixel has an answer of its own.
+
+    Attributes:
+        epistemic: (N,) how little the training images say about the image; it finds strange images. Pixels are ranked
+            by the `total` of the prediction.
+        reference: in-distribution reference of that score, set by ``set_threshold``, or None.
+    """
+
+    epistemic: Tensor
+    reference: Reference | None
+
+    @property
+    def flagged(self) -> Tensor:
+        """(N,) True where the score exceeds the threshold (or is NaN)."""
+        return _known(self.reference).flagged(self.epistemic)
+
+    @property
+    def percentile(self) -> Tensor:
+        """(N,) in-distribution percentile (0 to 100) of the score."""
+        return _known(self.reference).percentile(self.epistemic)
+
+
+def _known(reference: Reference | None) -> Reference:
+    """The reference, or an error where none was set."""
+    if reference is None:
+        raise SettingsError(
+            "Expected a threshold, but none was set; call uq.set_threshold(in_distribution_data) first."
+        )
+    return reference
+
+
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """Fields that regression and classification share; see the two subclasses.
 
@@ -71,6 +104,8 @@ class Prediction:
         support: how little the training data say about the input, larger for less; `flagged` and `percentile` are
             made of it. The epistemic score of methods that have no other.
         sds: the paper's self-consistency score, None for other methods.
+        image_epistemic: (N,) score of whole images, None where there is none; see `image`.
+        image_reference: its in-distribution reference, set by ``set_threshold`` too.
     """
 
     aleatoric: Tensor
@@ -79,6 +114,8 @@ class Prediction:
     reference: Reference | None
     support: Tensor = field(default_factory=lambda: UNSET, kw_only=True)
     sds: Tensor | None = field(default=None, kw_only=True)
+    image_epistemic: Tensor | None = field(default=None, kw_only=True)
+    image_reference: Reference | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.support is UNSET:
@@ -87,19 +124,25 @@ class Prediction:
     @property
     def flagged(self) -> Tensor:
         """True where the lack of support exceeds the threshold (or is NaN): out of distribution, abstain."""
-        return self._reference().flagged(self.support)
+        return _known(self.reference).flagged(self.support)
 
     @property
     def percentile(self) -> Tensor:
         """In-distribution percentile (0 to 100) of the lack of support."""
-        return self._reference().percentile(self.support)
+        return _known(self.reference).percentile(self.support)
 
-    def _reference(self) -> Reference:
-        if self.reference is None:
+    @property
+    def image(self) -> ImageScore:
+        """Score of every image as a whole: ``image.epistemic``, ``image.flagged`` and ``image.percentile``, (N,) each.
+
+        Split-point methods have it for outputs that are maps or sequences.
+        """
+        if self.image_epistemic is None:
             raise SettingsError(
-                "Expected a threshold, but none was set; call uq.set_threshold(in_distribution_data) first."
+                "Expected a prediction with a score for whole images, but got one without; fit SplitPointRegressor or "
+                "SplitPointClassifier on ten or more images to a model that answers with maps or sequences."
             )
-        return self.reference
+        return ImageScore(self.image_epistemic, self.image_reference)
 
     def __len__(self) -> int:
         return len(self.epistemic)

@@ -18,8 +18,9 @@ from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
 from splitpoint.calibration import reference
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
-from splitpoint.features import Tap
+from splitpoint.features import Reading, Tap
 from splitpoint.files import model_fingerprint, write_tensors
+from splitpoint.image_support import ImageSupport
 from splitpoint.layout import Layout
 from splitpoint.prediction import Prediction, Reference, RegressionPrediction, concatenate
 from splitpoint.recording import bar
@@ -64,6 +65,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
     checks: tuple[Check, ...] = ()
     quantiles: Tensor | None
     threshold: Tensor | None
+    image_quantiles: Tensor | None
+    image_threshold: Tensor | None
 
     def __init__(
         self, method: Settings, base: nn.Module, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
@@ -71,8 +74,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
         super().__init__()
         self.method, self.base, self.layout, self.inputs = method, base, layout, inputs
         self.task = method._task
-        self.register_buffer("quantiles", tensors.get("quantiles"))
-        self.register_buffer("threshold", tensors.get("threshold"))
+        for name in ("quantiles", "threshold", "image_quantiles", "image_threshold"):
+            self.register_buffer(name, tensors.get(name))
         self.training = False
 
     @abstractmethod
@@ -111,8 +114,9 @@ class Predictor(nn.Module, ABC, Generic[P]):
     def set_threshold(self: Self, data: Data | Prediction, quantile: float = 0.95, progress: bool = False) -> Self:
         """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
 
-        Afterwards every prediction has `flagged` and `percentile`. The data should be held out from training.
-        Outputs with several channels get a threshold each, since their scores have units of their own. A prediction
+        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one. The data
+        should be held out from training. Outputs with several channels get a threshold each, since their scores have
+        units of their own. A prediction
         that was made before, such as that of `predict_rows`, serves as well as data.
         """
         if isinstance(data, Prediction) and isinstance(data, RegressionPrediction) != (self.task.name == "regression"):
@@ -126,10 +130,14 @@ class Predictor(nn.Module, ABC, Generic[P]):
                 "read; give predict_rows their context=, or set the threshold on data."
             )
         known = [data] if isinstance(data, Prediction) else self._each(data, progress)
-        scores = [prediction.support.cpu() for prediction in known]
+        pairs = [(prediction.support.cpu(), prediction.image_epistemic) for prediction in known]
+        scores, images = [score for score, _ in pairs], [image.cpu() for _, image in pairs if image is not None]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
+        if images:
+            whole = reference(images, (), quantile)
+            self.image_quantiles, self.image_threshold = whole.quantiles.to(device), whole.threshold.to(device)
         return self
 
     @property
@@ -138,6 +146,13 @@ class Predictor(nn.Module, ABC, Generic[P]):
         if self.quantiles is None or self.threshold is None:
             return None
         return Reference(self.quantiles, self.threshold)
+
+    @property
+    def image_reference(self) -> Reference | None:
+        """That of whole images."""
+        if self.image_quantiles is None or self.image_threshold is None:
+            return None
+        return Reference(self.image_quantiles, self.image_threshold)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name: the state of the predictor without the base model."""
@@ -187,6 +202,7 @@ class PostHocPredictor(Predictor[P]):
         tap: where the features are read, and why there; None where it was fitted on rows without a model.
         owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
         widths: numbers of features and of outputs (or logits) of a row; None where they are not known.
+        images: how little the training set says about a whole map or sequence; None where that is not asked.
     """
 
     owns_base = False
@@ -197,6 +213,7 @@ class PostHocPredictor(Predictor[P]):
     ) -> None:
         super().__init__(method, nn.Module() if tap is None else tap.model, layout, inputs, tensors)
         self.tap = tap
+        self.images = ImageSupport.among(tensors)
 
     @abstractmethod
     def _answer(self, features: Tensor, output: Tensor) -> Answer:
@@ -229,9 +246,18 @@ class PostHocPredictor(Predictor[P]):
                 "predict_rows(features, outputs), or give the recording its tap."
             )
         with torch.no_grad():
-            output, features, context = self.tap(*args, **kwargs)
+            reading = self.tap(*args, **kwargs)
+            output = reading.output
             with torch.autocast(output.device.type, enabled=False):
-                return self._predict(self.layout.features(features), output, context)
+                found = self._predict(self.layout.features(reading.features), output, reading.context)
+                return self._of_images(found, reading)
+
+    def _of_images(self, prediction: P, reading: Reading) -> P:
+        """The same with a score for every image as a whole, where there is one."""
+        if self.images is None:
+            return prediction
+        score = self.images([*reading.stages, *self.layout.bands(reading.features)])
+        return dataclasses.replace(prediction, image_epistemic=score, image_reference=self.image_reference)
 
     @property
     def _reads_context(self) -> bool:
@@ -288,7 +314,13 @@ class PostHocPredictor(Predictor[P]):
         function = None if tap.names else tap.label
         return super().description() | {
             "widths": self.widths,
-            "layer": {"names": tap.names, "reason": tap.reason, "function": function, "context": tap.context},
+            "layer": {
+                "names": tap.names,
+                "reason": tap.reason,
+                "function": function,
+                "context": tap.context,
+                "stages": tap.stages,
+            },
             "base_model": model_fingerprint(tap.model),
         }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled
-from splitpoint.cache import DiskTable, Table
+from splitpoint.cache import Collector, Table
 from splitpoint.errors import CacheError, DataError, ShapeError
 from splitpoint.features import LayerSpec, Reading, Tap, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
@@ -39,6 +39,8 @@ class Source:
         batch_size: rows per call of the model, for data that do not come in batches.
         positions: most positions kept of one row of a dense output, drawn at random (by the batch's number).
         context: whether layers before the last one are read too, where `layer` is None; see `features.open_tap`.
+        images: whether whole maps and sequences are described too, by all layers that are read and, where `layer` is
+            None, by others before the last one.
     """
 
     task: Task
@@ -47,6 +49,14 @@ class Source:
     batch_size: int
     positions: int
     context: bool = False
+    images: bool = False
+
+
+class Images(NamedTuple):
+    """Vectors of whole maps or sequences, in the column ``features``: of several layers, with these widths."""
+
+    table: Table
+    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Recording:
         layout: how outputs of the model are shaped.
         table: the rows.
         inputs: number of positional arguments of the model.
+        images: of a dense output, what tells of every map or sequence as a whole; None where that is not asked.
     """
 
     task: Task
@@ -66,6 +77,7 @@ class Recording:
     layout: Layout
     table: Table
     inputs: int
+    images: Images | None = None
 
     @staticmethod
     def of(
@@ -136,39 +148,46 @@ def record(
     The first batch shows where features are read and how outputs are shaped, unless rows `like` these tell. Rows belong
     to the `groups` (N,) where they are given; else positions of maps and sequences belong to their row of the data.
     """
-    disk = None if cache is None else DiskTable.open(cache, _identity(model, source))
-    tap, layout, inputs = _remembered(model, source, disk) if like is None else (like.tap, like.layout, 0)
-    parts: list[Rows] = []
+    identity = _identity(model, source)
+    rows = Collector(cache, identity)
+    tap, layout, inputs, widths = _remembered(model, source, rows)
+    if like is not None:
+        tap, layout, widths = like.tap, like.layout, None if like.images is None else like.images.widths
+    images = Collector(_beside(cache), identity) if widths else None
     batches = _owned(bar(labelled(data, source.batch_size), label, progress), groups, label)
     number = -1
     for number, (batch, owners) in enumerate(batches):
         inputs = len(batch.args)
-        fingerprint = "" if disk is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
-        if disk is not None and disk.holds(fingerprint):
+        fingerprint = "" if cache is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
+        held = [own.holds(fingerprint) for own in (rows, images) if own is not None]
+        if all(held):
             continue
         on_device = batch.to(model)
         if tap is None or layout is None:
-            tap, reading = open_tap(model, source.layer, on_device, source.output_key, context=source.context)
+            stages = source.task.squeezable if source.images else None
+            tap, reading = open_tap(
+                model, source.layer, on_device, source.output_key, context=source.context, stages=stages
+            )
             layout = layout_of(tap, reading, source.task)
+            if layout.dense and source.images:
+                widths = tuple(vector.shape[1] for vector in _vectors(layout, reading))
+                images = Collector(_beside(cache), identity)
+                images.holds(fingerprint)
         else:
             reading = tap(*on_device.args, **on_device.kwargs)
         own = None if groups is None and not layout.dense else owners
-        rows = rows_of(layout, reading, on_device, source, number, own)
-        if disk is None:
-            parts.append(rows)
-            continue
-        if disk.meta is None:
-            disk.start(_meta(tap, layout, inputs, rows))
-        disk.append(rows, fingerprint)
+        found = rows_of(layout, reading, on_device, source, number, own)
+        rows.add(found, fingerprint, _facts(tap, layout, inputs, widths))
+        if images is not None:
+            images.add({"features": _checked(torch.cat(_vectors(layout, reading), 1)).cpu()}, fingerprint, {})
     if number < 0 or tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
-    if not (sum(entry["rows"] for entry in disk.journal) if disk else sum(len(part["features"]) for part in parts)):
+    if not rows.rows:
         raise DataError(
             f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
         )
-    joined: Rows = {name: torch.cat([part[name] for part in parts]) for name in (parts or [{}])[0]}
-    table = disk.finish(layout.dense) if disk else Table.in_memory(joined, layout.dense)
-    return Recording(source.task, tap, layout, table, inputs)
+    whole = None if images is None or widths is None else Images(images.finish(), widths)
+    return Recording(source.task, tap, layout, rows.finish(layout.dense), inputs, whole)
 
 
 def _owned(batches: Iterable[Batch], groups: Tensor | None, label: str) -> Iterator[tuple[Batch, Tensor]]:
@@ -201,22 +220,26 @@ class Columns:
         """The rows that have a target."""
         return {name: values[self.valid].cpu() for name, values in self.values.items()}
 
-    def drawn(self, positions: int, number: int) -> Rows:
-        """Rows at some positions of every map that have a target, drawn at random by the `number` of the batch."""
+    def drawn(self, positions: int, number: int, features: Callable[[Tensor], Tensor] | None = None) -> Rows:
+        """Rows at some positions of every map that have a target, drawn at random by the `number` of the batch.
+
+        Args:
+            positions: most positions of a map.
+            number: of the batch.
+            features: those (N, C, K) at some positions (N, K), so that no others are ever worked out.
+        """
         generator = torch.Generator().manual_seed(number)
         draws = torch.rand(self.valid.shape, generator=generator, dtype=torch.float32).to(self.valid.device)
         keys, chosen = (draws + 2 * ~self.valid).topk(min(positions, draws.shape[1]), largest=False)
         kept = (keys < 2).flatten()
-
-        def pick(values: Tensor) -> Tensor:
-            index = chosen.unsqueeze(1).expand(-1, values.shape[1], -1)
-            return values.gather(2, index).movedim(1, 2).flatten(0, 1)[kept].cpu()
-
-        return {name: pick(values) for name, values in self.values.items()}
+        found: Rows = {} if features is None else {"features": features(chosen)}
+        for name, values in self.values.items():
+            found[name] = values.gather(2, chosen.unsqueeze(1).expand(-1, values.shape[1], -1))
+        return {name: values.movedim(1, 2).flatten(0, 1)[kept].cpu() for name, values in found.items()}
 
 
 def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task, owners: Tensor | None = None) -> Columns:
-    """Features and what the task keeps of outputs and targets, and the groups of rows (N,), where they are in groups.
+    """What the task keeps of outputs and targets, features of rows, and groups (N,) of rows that are in groups.
 
     An error where a number is not finite.
     """
@@ -225,15 +248,27 @@ def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task, owner
             "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
         )
     targets = task.targets(layout, reading.output, target)
-    read: Rows = {"features": layout.features(reading.features)}
+    read: Rows = {} if layout.dense else {"features": layout.features(reading.features)}
     if reading.context is not None:
         read["context"] = reading.context
-    if not all(torch.isfinite(values).all() for values in read.values()):
-        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+    for values in reading.features if layout.dense else read.values():
+        _checked(values)
     if owners is not None:
         valid = targets.valid.unsqueeze(1)
         read["group"] = owners.to(valid.device).reshape(-1, *[1] * (valid.dim() - 1)).expand_as(valid)
     return Columns({**read, **targets.columns}, targets.valid)
+
+
+def _checked(features: Tensor) -> Tensor:
+    """The same, or an error where a number is not finite."""
+    if not torch.isfinite(features).all():
+        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+    return features
+
+
+def _vectors(layout: Layout, reading: Reading) -> list[Tensor]:
+    """What tells of every image or sequence as a whole: a vector (N, W) a layer, the last one's at the end."""
+    return [*reading.stages, *layout.bands(reading.features)]
 
 
 def rows_of(
@@ -253,9 +288,8 @@ def rows_of(
     columns = _columns(layout, reading, batch.target, source.task, owners)
     if not layout.dense:
         return columns.rows()
-    columns.values["features"] = layout.nearest(columns.values["features"], reading.output)
     columns.values["place"] = layout.places(reading.output).float().expand(len(reading.output), -1, -1)
-    return columns.drawn(source.positions, number)
+    return columns.drawn(source.positions, number, lambda at: layout.at(reading.features, reading.output, at))
 
 
 def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
@@ -268,22 +302,31 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
     } | ({"context": True} if source.context else {})
 
 
-def _meta(tap: Tap, layout: Layout, inputs: int, rows: Rows) -> dict[str, Any]:
-    columns = {name: (values.shape[1], str(values.dtype).removeprefix("torch.")) for name, values in rows.items()}
+def _beside(cache: Path | None) -> Path | None:
+    """Where vectors of whole images are kept."""
+    return None if cache is None else cache / "images"
+
+
+def _facts(tap: Tap, layout: Layout, inputs: int, widths: tuple[int, ...] | None) -> dict[str, Any]:
+    """What a cache tells of its rows."""
     return {
-        "columns": columns,
         "names": tap.names,
         "context": tap.context,
+        "stages": tap.stages,
         "reason": tap.reason,
         "layout": dataclasses.asdict(layout),
         "inputs": inputs,
+        "widths": widths,
     }
 
 
-def _remembered(model: nn.Module, source: Source, disk: DiskTable | None) -> tuple[Tap | None, Layout | None, int]:
-    """Tap and layout of a cache that was begun before; nothing for a new one."""
+def _remembered(
+    model: nn.Module, source: Source, rows: Collector
+) -> tuple[Tap | None, Layout | None, int, tuple[int, ...] | None]:
+    """Tap, layout, inputs and widths of a cache that was begun before; nothing for a new one."""
+    disk = rows.disk
     if disk is None or disk.meta is None:
-        return None, None, 0
+        return None, None, 0, None
     meta = disk.meta
     if meta["layout"]["dense"] and "group" not in meta["columns"]:
         raise CacheError(
@@ -293,6 +336,8 @@ def _remembered(model: nn.Module, source: Source, disk: DiskTable | None) -> tup
     names = tuple(meta["names"])
     function = None if names else source.layer
     assert function is None or callable(function)
-    tap = Tap(model, names, function, meta["reason"], source.output_key, tuple(meta.get("context", ())))
-    saved = meta["layout"]
-    return tap, Layout(tuple(saved["last"]), saved["dense"], saved["axis"]), int(meta["inputs"])
+    more = (tuple(meta.get(key, ())) for key in ("context", "stages"))
+    tap = Tap(model, names, function, meta["reason"], source.output_key, *more)
+    saved, widths = meta["layout"], meta.get("widths")
+    layout = Layout(tuple(saved["last"]), saved["dense"], saved["axis"])
+    return tap, layout, int(meta["inputs"]), tuple(widths) if widths else None

@@ -242,8 +242,8 @@ def _post_hoc(
             )
         function = layer
     model = _trained(model)
-    context = tuple(place.get("context", ()))
-    for name in (*names, *context):
+    context, stages = (tuple(place.get(key, ())) for key in ("context", "stages"))
+    for name in (*names, *context, *stages):
         find_module(model, name)
-    tap = Tap(model, names, function, place["reason"], method.output_key, context)
+    tap = Tap(model, names, function, place["reason"], method.output_key, context, stages)
     return method._predictor(tap, layout, inputs, tensors)

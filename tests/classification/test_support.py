@@ -191,19 +191,20 @@ def test_rows_that_alone_move_a_feature_do_not_widen_the_scale():
 
 def test_a_free_score_takes_over_where_the_features_say_nothing():
     """Sixty rows of fifty features that are noise, whatever the logits."""
-    label = torch.arange(60) % 3
-    logits = 12 * torch.nn.functional.one_hot(label, 3).float() + drawn(1, 60, 3)
+    label = torch.arange(60) % 8
+    logits = 6 * torch.nn.functional.one_hot(label, 8).float() + drawn(1, 60, 8)
     known = Table.in_memory({"features": drawn(0, 60, 50), "logits": logits, "label": label[:, None]})
-    lost = Support.fit(known, 3, 1.0, 0.005)
+    lost = Support.fit(known, 8, 1.0, 0.005)
     assert lost.weights.tolist() == [0, 0, 1]
     assert lost.rivalry[2] > lost.rivalry[0] + 0.05
-    surest = lost(torch.tensor([0.0, 1e3]), torch.tensor([[9.0, 0.0, 0.0], [1.0, 0.9, 0.8]]))
+    surest = lost(torch.tensor([0.0, 1e3]), torch.tensor([[9.0] + 7 * [0.0], [1.0, 0.9] + 6 * [0.8]]))
     assert surest[0] < surest[1]
 
 
 def test_distance_and_energy_are_kept_where_they_tell_foreign_rows():
     kept = Support.fit(table(600, spread=4.0), 3, 1.0, 0.005)
-    torch.testing.assert_close(kept.weights, torch.tensor([0.25 * 600 / 630, 1, 0], dtype=torch.float64))
+    expected = torch.tensor([0.25 * 600 / 630, 1, 0.25 * 30 / 630], dtype=torch.float64)
+    torch.testing.assert_close(kept.weights, expected)
     assert kept.rivalry[0] > kept.rivalry[1:].max() - 0.05
 
 

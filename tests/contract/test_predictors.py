@@ -108,7 +108,7 @@ def test_regression_fields_have_the_shape_of_the_output_and_bounds_are_ordered(n
     assert prediction.levels == LEVELS
     for field, value in tensors(prediction).items():
         extra = (len(LEVELS),) if field in ("lowers", "uppers") else ()
-        assert value.shape == output.shape + extra, field
+        assert value.shape == (output.shape[:1] if field == "image_epistemic" else output.shape + extra), field
         assert torch.isfinite(value).all(), field
     edges = [prediction.lowers[..., 1], prediction.lowers[..., 0], prediction.mean]
     edges += [prediction.uppers[..., 0], prediction.uppers[..., 1]]
@@ -130,7 +130,8 @@ def test_classification_fields_have_the_shape_of_the_logits(name, own):
     without = output.shape[:1] + output.shape[2:]
     assert isinstance(prediction, sp.ClassificationPrediction)
     for field, value in tensors(prediction).items():
-        assert value.shape == (output.shape if field in ("probs", "base_probs", "mar", "sets") else without), field
+        own_shape = output.shape[:1] if field == "image_epistemic" else without
+        assert value.shape == (output.shape if field in ("probs", "base_probs", "mar", "sets") else own_shape), field
         assert torch.isfinite(value.double()).all(), field
     for probs in (prediction.probs, prediction.base_probs):
         assert (probs >= 0).all()

@@ -13,8 +13,9 @@ import splitpoint as sp
 from splitpoint import cache
 from splitpoint.batches import Batch
 from splitpoint.cache import DiskTable, Table
+from splitpoint.calls import WIDEST_CONTEXT
 from splitpoint.errors import CacheError, StorageError
-from splitpoint.features import WIDEST_CONTEXT, open_tap
+from splitpoint.features import open_tap
 from splitpoint.metrics import auroc
 from splitpoint.recording import Recording
 from splitpoint.regression.support import JointLeverage

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 from torch import Tensor, nn
 
 from splitpoint.batches import Data, first_batch
+from splitpoint.calls import MOST_PLACES, spread
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import SettingsError
-from splitpoint.features import MOST_PLACES, spread
 from splitpoint.hooks import INPUT
 from splitpoint.method import Given, GivenRows, PostHoc, check_recordings
 from splitpoint.networks.surgery import weight_layers

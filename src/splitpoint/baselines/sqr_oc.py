@@ -100,7 +100,7 @@ class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
         outputs, score = [], None
         for tau in central_quantiles(self.levels) if self.tau == "input" else [MEDIAN]:
             with fixed(network, tau):
-                output, found, _ = tap(*args, **kwargs)
+                output, found, *_ = tap(*args, **kwargs)
             outputs.append(output)
             if tau == MEDIAN:
                 score = predictor.layout.pointwise(

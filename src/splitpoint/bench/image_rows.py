@@ -150,7 +150,7 @@ class Recorder:
         stored, start, seconds = None, 0, 0.0
         for batch in images:
             began = time.process_time()
-            logits, features, _ = tap((batch if isinstance(batch, Tensor) else batch[0]).to(device))
+            logits, features, *_ = tap((batch if isinstance(batch, Tensor) else batch[0]).to(device))
             rows = layout.features(features).cpu()
             seconds += time.process_time() - began
             if stored is None:

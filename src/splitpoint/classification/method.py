@@ -30,7 +30,7 @@ from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, generators_for
 from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
-from splitpoint.recording import Recording
+from splitpoint.recording import Recording, Source
 from splitpoint.selfcheck import row_checks
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.training import Losses, Member, held_back, train
@@ -125,6 +125,9 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     def _task(self) -> Classification:
         return Classification(self.output, self.ignore_index)
 
+    def _source(self) -> Source:
+        return replace(super()._source(), images=self.mars == "simplex")
+
     def _fit_recorded(self, given: GivenRows) -> list[ClassificationPredictor]:
         self._check_alike(given.rows)
         tables, generators = [recording.table for recording in given.rows], generators_for(given.seeds)
@@ -156,9 +159,10 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         if calibration is not None:
             methods, calibrated = self._from_calibration(calibration, generators, progress)
             fitted = [a | b for a, b in zip(fitted, calibrated, strict=True)]
+        held_out = [None] * len(recordings) if calibration is None else calibration
         predictors = [
-            method._predictor(r.tap, r.layout, r.inputs, tensors)
-            for method, r, tensors in zip(methods, recordings, fitted, strict=True)
+            method._predictor(r.tap, r.layout, r.inputs, tensors | self._describe(r, own))
+            for method, r, tensors, own in zip(methods, recordings, fitted, held_out, strict=True)
         ]
         for number, (predictor, recording) in enumerate(zip(predictors, recordings, strict=True)):
             rows = None if calibration is None else calibration[number]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from splitpoint.cache import Table, feature_moments
+from splitpoint.calibration import surprise
 from splitpoint.classification.probes import probes
 from splitpoint.heads import projection
 from splitpoint.metrics import auroc
@@ -19,9 +19,6 @@ from splitpoint.tasks import Rows
 LEAST_SHRINKAGE = 0.02
 LEAST_REST = 0.05
 """Share of the covariance in one direction that is left once a row is left out, at least: few rows leave none."""
-
-BEND = 3.0
-"""Deviations beyond which surprise grows in proportion, so that one piece of evidence cannot drown the others."""
 
 TRUST, TRUST_ROWS = 0.25, 30
 USUAL_SPREAD, SPREAD_ROWS = 0.2, 10
@@ -34,11 +31,12 @@ BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation
 class Support(nn.Module):
     """How little the training set says about an input, from its features and logits; see `forward`.
 
-    Two pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
-    class centre, and the energy, minus the logsumexp of the centred logits. A third, the doubt ``-log max p``, takes
-    their place where it tells probes better (see `_compete`). Each is standardised by its mean and deviation over
-    rows that it was not fitted to: calibration rows where there are any, else training rows, each left out of what its
-    distance is measured by, or of the network itself (see `stand_ins`). All of it is closed form.
+    Three pieces of evidence, larger for less support: the tied Mahalanobis distance of the features to the nearest
+    class centre, the energy, minus the logsumexp of the centred logits, and the doubt ``-log max p``, which counts for
+    little unless rows are few, or it tells probes better than the others (see `_compete`). Each is standardised by its
+    mean and deviation over rows that it was not fitted to: calibration rows where there are any, else training rows,
+    each left out of what its distance is measured by, or of the network itself (see `stand_ins`). All of it is closed
+    form.
 
     Args:
         tensors: the buffers by name, see `fit`.
@@ -95,7 +93,7 @@ class Support(nn.Module):
             "prior": (scatter.counts + 1) / (scatter.counts.sum() + classes),
             "usual": torch.zeros(3, dtype=torch.float64),
             "deviation": torch.ones(3, dtype=torch.float64),
-            "weights": torch.tensor([TRUST * table.rows / (table.rows + TRUST_ROWS), 1, 0], dtype=torch.float64),
+            "weights": _trusted(table.rows),
             "offset": torch.zeros((), dtype=torch.float64),
             "rivalry": torch.full((3,), torch.nan, dtype=torch.float64),
         }
@@ -182,11 +180,12 @@ class Support(nn.Module):
         With ``u(z) = softplus(z)^2``, about twice the surprise in nats at a standard normal z, and a straight line
         beyond 3 (see `surprise`):
 
-            ``support = u(z_energy) + trust * u(max(z_distance, -1 - z_distance))``
+            ``support = u(z_energy) + (t u(max(z_distance, -1 - z_distance)) + (1 - t) u(z_doubt)) / 4``
 
-        so that neither piece of evidence can argue the other away. The distance counts on both sides, since the
-        features of an empty input collapse towards the mean, nearer than any training row. ``trust = n / (n + 30) / 4``
-        for n training rows: the energy needs no estimate of a covariance.
+        so that no piece of evidence can argue another away. The distance counts on both sides, since the features of
+        an empty input collapse towards the mean, nearer than any training row. ``t = n / (n + 30)`` for n training
+        rows: energy and doubt need no estimate of a covariance, and where there is hardly one, the doubt stands in for
+        the distance, since the energy alone can fall for inputs that no row is like.
         """
         return self._weighed(distance.double(), energy(logits), doubt(logits))
 
@@ -219,14 +218,14 @@ def doubt(logits: Tensor) -> Tensor:
     return wide.logsumexp(1) - wide.amax(1)
 
 
+def _trusted(rows: int) -> Tensor:
+    """Weights (3,) of distance, energy and doubt after so many training rows; see `Support.forward`."""
+    trust = rows / (rows + TRUST_ROWS)
+    return torch.tensor([TRUST * trust, 1, TRUST * (1 - trust)], dtype=torch.float64)
+
+
 def _evidence(distances: Tensor, logits: Tensor) -> Tensor:
     return torch.stack([distances.double(), energy(logits), doubt(logits)], 1)
-
-
-def surprise(z: Tensor) -> Tensor:
-    """``softplus(z)^2`` up to 9, in proportion to z beyond: rises everywhere, hardly at all in the lower tail."""
-    s = F.softplus(z)
-    return torch.where(s <= BEND, s.square(), BEND * (2 * s - BEND))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,9 @@ def row_scores(prediction: Prediction) -> Prediction:
     def mean(score: Tensor) -> Tensor:
         return score.double().unsqueeze(1).flatten(1).mean(1)
 
-    own = {name: mean(getattr(prediction, name)) for name in ("aleatoric", "epistemic", "total", "support")}
+    own: dict[str, Any] = {
+        name: mean(getattr(prediction, name)) for name in ("aleatoric", "epistemic", "total", "support")
+    }
     return Prediction(**own, reference=None)
 
 

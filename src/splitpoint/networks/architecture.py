@@ -42,7 +42,7 @@ class Architecture:
     @staticmethod
     def of(network: nn.Module, batch: Batch, output_key: str | int | None, squeezable: int) -> Architecture:
         """Read it off a network and a batch; see `Layout.infer`."""
-        tap, (output, features, _) = open_tap(network, None, batch, output_key)
+        tap, (output, features, *_) = open_tap(network, None, batch, output_key)
         last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
         layout = Layout.infer(features, last, output, squeezable)
         name = tap.names[0].partition(INPUT)[0]

@@ -154,7 +154,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         return self.interval in ("conformal", "auto")
 
     def _source(self) -> Source:
-        return replace(super()._source(), context=self.leverage and self.scores == "leverage" and self.layer is None)
+        ours = self.leverage and self.scores == "leverage"
+        return replace(super()._source(), context=ours and self.layer is None, images=ours)
 
     def _fit_recorded(self, given: GivenRows) -> list[RegressionPredictor]:
         self._check_alike(given.rows)
@@ -335,6 +336,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         progress: bool,
     ) -> RegressionPredictor:
         tensors, tap = fitted | dict(heads.state_dict(prefix="heads.")), recording.tap
+        tensors |= self._describe(recording, calibration)
         if tap is not None and tap.context:
             if heads.whiten is None or self.scores == "sds":
                 tap = replace(tap, context=())
