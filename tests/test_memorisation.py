@@ -11,7 +11,20 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import splitpoint as sp
 from splitpoint.baselines import train_network
-from splitpoint.memorisation import AHEAD, LEAST, blended, fitted_as_well, limit, memorised, memorised_check, sample
+from splitpoint.memorisation import (
+    AHEAD,
+    LEAST,
+    OF_LARGE,
+    OF_WIDE,
+    SAMPLE,
+    blended,
+    fitted_as_well,
+    is_large,
+    limit,
+    memorised,
+    memorised_check,
+    sample,
+)
 from splitpoint.networks.refit import reset_copy
 
 ROWS = 200
@@ -166,8 +179,8 @@ def test_calibration_data_leave_nothing_to_look_at():
 
 def test_the_verdict_turns_at_the_threshold():
     for rows in (60, 1000, 10**6):
-        assert limit(rows, before=False) < limit(rows, before=True) < limit(rows - 1, before=True)
-        threshold = limit(rows, before=True)
+        assert limit(rows, "own") < limit(rows, "both") <= limit(rows, "before") < limit(rows - 1, "before")
+        threshold = limit(rows, "before")
         assert memorised_check(threshold, threshold).verdict == "ok"
         assert memorised_check(threshold + 0.001, threshold).verdict == "warn"
     assert "(The network is large)." in memorised_check(1.9, 1.3, "The network is large.").advice
@@ -279,3 +292,31 @@ def test_arrays_and_data_sets_are_read_where_the_rows_are_and_streams_only_at_th
 def test_inputs_that_are_not_arrays_of_rows_say_nothing():
     x, y = drawn(0, 40, 3), drawn(1, 40, 1)
     assert sample([({"nested": x}, y)], 16, 30) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "dense", "most", "large"),
+    [
+        (50, True, SAMPLE, False),
+        (400, True, OF_WIDE, False),
+        (400, False, OF_LARGE, True),
+        (1200, True, OF_LARGE, True),
+    ],
+)
+def test_fewer_answers_of_larger_networks_are_looked_at(width, dense, most, large, monkeypatch):
+    seen = []
+
+    def spy(_model, rows, _layout, _key, answers, *_more):
+        seen.extend([len(rows), answers])
+        raise RuntimeError
+
+    monkeypatch.setattr("splitpoint.memorisation.fitted_as_well", spy)
+    middle = nn.Conv2d(width, width, 3, padding=1) if dense else nn.Linear(9 * width, width)
+    ends = (nn.Conv2d(1, width, 1), nn.Conv2d(width, 1, 1)) if dense else (nn.Linear(1, 9 * width), nn.Linear(width, 1))
+    model = nn.Sequential(ends[0], middle, ends[1]).eval()
+    shape = (600, 1, 2, 2) if dense else (600, 1)
+    data, method = (torch.randn(shape), torch.randn(shape)), sp.SplitPointRegressor()
+    own = method.record(model, data, progress=False)
+    memorised(own, data, method._source())
+    assert seen == [most, most]
+    assert is_large(model, own.layout) is large

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,13 @@ from splitpoint.prediction import aligned
 from splitpoint.recording import Recording, Source
 from splitpoint.tasks import Regression
 
-SAMPLE, OF_LARGE, LARGE = 500, 100, 1_000_000
-"""Most answers that are looked at, and of networks with more than a million parameters, whose gradients cost more."""
+SAMPLE, OF_WIDE, OF_LARGE = 500, 200, 100
+"""Most answers that are looked at; of networks with more than a million parameters, whose gradients cost more; and of
+large ones, which are judged by their own kernel."""
+
+WIDE, LARGE_ON_MAPS = 1_000_000, 10_000_000
+"""Parameters above which a network is large: where answers are maps or sequences it takes more of them, since a U-Net
+that was trained from the start soon has millions."""
 
 LEAST = 20
 COORDINATES = 50_000
@@ -34,10 +39,16 @@ COORDINATES = 50_000
 AHEAD = 4
 """How many times as many rows of a stream are read as are looked at, so that they do not all come from its start."""
 
-MEMORISED, MANY, ALIGNED = (1.28, 14.0), (1.14, 140.0), (1.06, 9.0)
-"""Error at left-out rows over that at training rows from which intervals from training residuals are too short: ``a + b
-/ n`` for n rows, since quantiles of few rows are wide. By the kernel of a network before training, the same where rows
-are many if that is less, and by its own kernel where there is no other; docs/decisions.md."""
+Kernel = Literal["before", "both", "own"]
+"""Whose kernel told: the network's before it was trained, that one and its own, or its own alone."""
+
+LIMITS: dict[Kernel, tuple[tuple[float, float], ...]] = {
+    "before": ((1.28, 14.0),),
+    "both": ((1.28, 14.0), (1.14, 140.0)),
+    "own": ((1.06, 9.0),),
+}
+"""Error at left-out rows over that at training rows from which intervals from training residuals are too short: the
+least ``a + b / n`` for n rows, since quantiles of few rows are wide; docs/decisions.md."""
 
 NAME = "memorised base"
 
@@ -56,7 +67,7 @@ def memorised(recording: Recording, data: Data | None, source: Source, start: nn
     if not isinstance(recording.task, Regression):
         return unknown("leverage tells nothing of saturated probabilities; pass calibration data.")
     model = recording.tap.model
-    most = OF_LARGE if is_large(model) else SAMPLE
+    most = OF_LARGE if is_large(model, recording.layout) else OF_WIDE if _size(model) > WIDE else SAMPLE
     rows = sample(data, source.batch_size, most)
     if not rows:
         return unknown("rows could not be taken out of the batches one by one.")
@@ -64,19 +75,25 @@ def memorised(recording: Recording, data: Data | None, source: Source, start: nn
         table = recording.table
         total = table.rows * table.width("residual")
         found = fitted_as_well(model, rows, recording.layout, source.output_key, most, total, start)
+        kernel: Kernel = "own" if start is None else "before"
         if start is not None and total > most and not recording.layout.dense:
+            kernel = "both"
             own = fitted_as_well(model, rows, recording.layout, source.output_key, most, total)
             found = found._replace(excess=blended(found.excess, own.excess, most / total))
     except Exception as error:  # whatever a network does with single rows: what cannot be looked at fails no fit
         return unknown(f"the network cannot be run on single rows ({type(error).__name__}).")
     if math.isnan(found.excess):
         return unknown(f"it takes {LEAST} rows, and answers that depend on the parameters.")
-    return memorised_check(found.excess, limit(recording.table.rows, start is not None))
+    return memorised_check(found.excess, limit(recording.table.rows, kernel))
 
 
-def is_large(model: nn.Module) -> bool:
-    """Whether gradients of single answers are costly."""
-    return sum(own.numel() for own in model.parameters()) > LARGE
+def is_large(model: nn.Module, layout: Layout) -> bool:
+    """Whether a network usually comes pretrained, so that its beginning says nothing of what it learned last."""
+    return _size(model) > (LARGE_ON_MAPS if layout.dense else WIDE)
+
+
+def _size(model: nn.Module) -> int:
+    return sum(own.numel() for own in model.parameters())
 
 
 def blended(before: float, own: float, share: float) -> float:
@@ -87,13 +104,13 @@ def blended(before: float, own: float, share: float) -> float:
     ``1 + (before - 1)^w (own - 1)^(1 - w)`` with ``w = sqrt(share)``.
     """
     weight = math.sqrt(share)
-    return 1 + max(before - 1, 0.0) ** weight * max(own - 1, 0.0) ** (1 - weight)
+    product: float = max(before - 1, 0.0) ** weight * max(own - 1, 0.0) ** (1 - weight)
+    return 1 + product
 
 
-def limit(rows: int, before: bool) -> float:
-    """The excess from which so many rows were memorised; `before` says whether the kernel before training had a part."""
-    lines = (MEMORISED, MANY) if before else (ALIGNED,)
-    return min(least + few / rows for least, few in lines)
+def limit(rows: int, kernel: Kernel) -> float:
+    """The excess from which so many rows were memorised."""
+    return min(least + few / rows for least, few in LIMITS[kernel])
 
 
 def memorised_check(value: float, most: float, reason: str = "") -> Check:

@@ -288,6 +288,7 @@ def rows_of(
     columns = _columns(layout, reading, batch.target, source.task, owners)
     if not layout.dense:
         return columns.rows()
+    columns.values["place"] = layout.places(reading.output).float().expand(len(reading.output), -1, -1)
     return columns.drawn(source.positions, number, lambda at: layout.at(reading.features, reading.output, at))
 
 

@@ -140,7 +140,7 @@ def before(recording: Recording) -> nn.Module | None:
     Large networks usually come pretrained: what they were before the first training says nothing of the last one.
     """
     model = None if recording.tap is None else recording.tap.model
-    if model is None or is_large(model) or obstacle(model) is not None:
+    if model is None or is_large(model, recording.layout) or obstacle(model) is not None:
         return None
     return reset_copy(model, 0).eval()
 
