@@ -18,7 +18,7 @@ ORDER = [
     {"errors"},
     {"checks", "conformal"},
     {"files", "prediction", "batches", "hooks", "layout"},
-    {"consistency", "losses", "calls"},
+    {"consistency", "losses", "calls", "products"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
     {"cache", "calibration", "inspection"},
     {"heads", "recording"},

@@ -29,6 +29,9 @@ from splitpoint.training import Losses, Training
 
 MOMENTUM = 0.05
 
+LEAST_HIDDEN = 16
+"""Units of a hidden layer, at least."""
+
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
 """From the model's output tensor and the target to a scalar."""
 
@@ -61,8 +64,9 @@ class HeadMethod(Training, PostHoc[P]):
         layer: where the features are read: None for the input of the last Linear or Conv that produces the output
             (checked and reported), a name, a module, a list of them, or a callable on the model's own arguments.
         cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
-        width: most units of a hidden layer, which has as many as there are features (half as many for maps and
-            sequences, where every position pays for it), but at least 16; None for no limit.
+        width: most units of a hidden layer, which has as many as there are features, but at least 16 (half as many for
+            maps and sequences, where every position pays for it, and 16 for several of them); None for as many as there
+            are features, whatever they are.
     """
 
     layer: LayerSpec = None
@@ -83,11 +87,13 @@ class HeadMethod(Training, PostHoc[P]):
     def _cache(self) -> Path | None:
         return None if self.cache == "ram" else Path(self.cache)
 
-    def _hidden(self, table: Table) -> int:
-        """Units of a hidden layer."""
+    def _hidden(self, table: Table, several: bool = False) -> int:
+        """Units of a hidden layer; `several` maps are brought to one resolution by it, which costs for every unit."""
         features = table.width("features")
-        wanted = max(features // 2 if table.dense else features, 16)
-        return wanted if self.width is None else min(wanted, self.width)
+        if self.width is None:
+            return max(features, LEAST_HIDDEN)
+        wanted = LEAST_HIDDEN if several else features // 2 if table.dense else features
+        return min(max(wanted, LEAST_HIDDEN), self.width)
 
     def _describe(self, recording: Recording, calibration: Recording | None) -> dict[str, Tensor]:
         """Tensors that tell how little the training set says about a whole image, where that is recorded."""

@@ -35,6 +35,10 @@ CROSS_FITTED = 20_000
 """Most rows with which heads are cross-fitted; beyond, a held-back slice says as much."""
 
 
+SKETCHED = 16
+"""Columns of the leverage's matrix where features are several maps."""
+
+
 @dataclass(frozen=True)
 class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     """Split-point uncertainty for a trained regression network.
@@ -165,7 +169,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             calibration = [(at_input(rows) if own.moved else None) or rows for own, rows in pairs]
         generators = generators_for(given.seeds)
         method = self._resolved(calibration is not None)
-        prepared = [self._prepared(own.recording.table.without("context"), own.residual) for own in learned]
+        prepared = [
+            self._prepared(own.recording.table.without("context"), own.residual, own.recording.layout.several)
+            for own in learned
+        ]
         groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
         objective, heads = self._untrained(prepared, size, generators, recordings[0].device)
@@ -267,16 +274,17 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             return self
         return replace(self, interval="conformal" if calibrated else "split")
 
-    def _prepared(self, table: Table, residual: Tensor | None = None) -> Prepared:
+    def _prepared(self, table: Table, residual: Tensor | None = None, several: bool = False) -> Prepared:
         """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out.
 
-        Those of copies that left the row out, `residual` (n, D), are so already.
+        Those of copies that left the row out, `residual` (n, D), are so already. For `several` maps, which the columns
+        of the leverage's matrix are up-sampled for, it is that of a sketch with few of them.
         """
         _check_every_output(table)
         center, spread = feature_moments(table)
         inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
         if self.leverage or self.residuals != "train":
-            found = fit_leverage(table, center, spread)
+            found = fit_leverage(table, center, spread, SKETCHED if several else None)
             more["left_out"] = found.left_out
             if self.residuals != "train":
                 more["shrink"] = found.shrink
@@ -285,7 +293,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             inputs = {"center": torch.zeros_like(inputs["center"]), "spread": torch.ones_like(inputs["spread"])}
         if residual is not None:
             more |= {"residual": residual, "shrink": torch.ones_like(more["shrink"])}
-        return Prepared(table.joined(more), inputs)
+        return Prepared(table.joined(more), inputs, several)
 
     def _untrained(
         self, prepared: Sequence[Prepared], size: int, generators: Sequence[torch.Generator], device: torch.device
@@ -301,7 +309,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         def stacked(parts: list[dict[str, Tensor]], key: str) -> Tensor:
             return torch.stack([part[key] for part in parts]).repeat_interleave(size, 0)
 
-        sizes = self.outputs.trunks(self._hidden(tables[0]), self.quantile_layers, self.mar_layers, outputs)
+        sizes = self.outputs.trunks(
+            self._hidden(tables[0], prepared[0].several), self.quantile_layers, self.mar_layers, outputs
+        )
         seeded = generators_for([seed for g in generators for seed in _seeds(g, size)])
         heads = Heads.random({key: stacked(inputs, key) for key in inputs[0]}, sizes, seeded)
         scale = stacked(summaries, "scale")
@@ -339,10 +349,11 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
 
 
 class Prepared(NamedTuple):
-    """Rows that heads are trained on, and how these standardise their features."""
+    """Rows that heads are trained on, how these standardise their features, and whether those are several maps."""
 
     table: Table
     inputs: dict[str, Tensor]
+    several: bool
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
