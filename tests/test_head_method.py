@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import splitpoint as sp
+from splitpoint import training
 from splitpoint.metrics import accuracy, nll, picp, picp_down, picp_up, rmse
 
 WAYS = ["fit_stagewise", "fit_jointly"]
@@ -264,3 +265,62 @@ def test_classifiers_of_every_shape_learn_with_the_default_loss(way, shape):
     )
     label = uq(x).label
     assert float((label == y.reshape(label.shape)).double().mean()) > 0.9
+
+
+# Heads on maps
+
+
+class Counted:
+    """Counts the steps of the optimiser."""
+
+    def __init__(self, monkeypatch):
+        self.steps, original = 0, training.Adam.step
+
+        def step(optimiser, rate):
+            self.steps += 1
+            original(optimiser, rate)
+
+        monkeypatch.setattr(training.Adam, "step", step)
+
+
+def maps(channels=20, count=6):
+    x = drawn(0, count, channels, 8, 8)
+    return nn.Conv2d(channels, 1, 1), (x, x[:, :1] + drawn(1, count, 1, 8, 8))
+
+
+@pytest.mark.parametrize("kind", [sp.SplitPointRegressor, sp.SplitPointClassifier])
+def test_the_papers_training_on_maps_is_bounded_by_its_number_of_steps(kind, monkeypatch):
+    assert kind.paper().dense_steps == 60_000
+    model, (x, y) = maps()
+    if kind is sp.SplitPointClassifier:
+        model, y = nn.Conv2d(20, 2, 1), (y[:, 0] > 0).long()
+    counted = Counted(monkeypatch)
+    kind.paper(dense_steps=15).fit(model, (x, y), progress=False)
+    assert counted.steps == {sp.SplitPointRegressor: 12, sp.SplitPointClassifier: 15}[kind]  # passes of 6 and of 3
+
+
+def test_one_pass_is_made_in_any_case_and_rows_that_are_no_maps_are_not_bounded(monkeypatch):
+    model, data = maps()
+    counted = Counted(monkeypatch)
+    sp.SplitPointRegressor.paper(dense_steps=1).fit(model, data, progress=False)
+    assert counted.steps == 6
+    x = drawn(0, 100, 3)
+    sp.SplitPointRegressor.paper(dense_steps=1, epochs=5).fit(nn.Linear(3, 1), (x, x[:, :1]), progress=False)
+    assert counted.steps == 6 + 5 * 2
+
+
+def test_hidden_layers_on_maps_are_half_as_wide_unless_there_is_no_limit():
+    model, data = maps(40)
+    for method, units in (
+        (sp.SplitPointRegressor(epochs=1, folds=0), 20),
+        (sp.SplitPointRegressor(epochs=1, folds=0, width=18), 18),
+        (sp.SplitPointRegressor(epochs=1, folds=0, width=None), 40),
+        (sp.SplitPointRegressor.paper(epochs=1), 40),
+    ):
+        heads = method.fit(model, data, progress=False).heads
+        assert {heads.trunk(name).weights[0].shape[2] for name in heads.trunks} == {units}
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(sp.SettingsError, match="Expected dense_steps >= 1 or None, but got 0"):
+        sp.SplitPointRegressor(dense_steps=0)

@@ -167,3 +167,26 @@ def test_a_regressor_learns_from_leave_one_out_residuals():
     expected = (residual[:, 0] / (1 - np.minimum(hat, LARGEST))).mean()
     assert math.isclose(scales["loo"], float(expected), rel_tol=5e-3)
     assert scales["loo"] > 1.5 * scales["train"]
+
+
+# A sketch of the matrix
+
+
+def test_a_sketch_has_few_columns_and_keeps_leverage_about_right():
+    features = drawn(0, 3000, 60)
+    residual = drawn(1, 3000, 1)
+    table = Table.in_memory({"features": features, "output": features[:, :1] + residual, "residual": residual})
+    exact, rough = (fit_leverage(table, *feature_moments(table), columns) for columns in (None, 16))
+    assert rough.inputs["whiten"].shape == (60, 16)
+    assert torch.equal(rough.own, exact.own)  # residuals are left out exactly
+    ratio = rough.left_out / exact.left_out
+    assert float(ratio.mean()) == pytest.approx(1, abs=0.1)
+    assert 0.2 < float(ratio.std()) < 0.5  # sqrt(2 / 16) = 0.35
+    assert float(rough.inputs["reach"]) == pytest.approx(float(rough.left_out.quantile(0.99)), rel=0.02)
+
+
+def test_a_sketch_of_fewer_features_than_columns_is_the_matrix_itself():
+    features, residual = drawn(0, 50, 4), drawn(1, 50, 1)
+    table = Table.in_memory({"features": features, "output": features[:, :1], "residual": residual})
+    exact, rough = (fit_leverage(table, *feature_moments(table), columns) for columns in (None, 4))
+    assert torch.equal(rough.inputs["whiten"], exact.inputs["whiten"])

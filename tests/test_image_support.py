@@ -306,3 +306,18 @@ def test_a_cache_holds_the_images_too_and_is_resumed(tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
     again = method.fit(network(), batches, progress=False)
     assert torch.equal(again(strange()).image.epistemic, whole(strange()).image.epistemic)
+
+
+# Several maps at their own resolution
+
+
+def test_a_regressor_on_several_maps_answers_as_if_they_had_been_up_sampled_first():
+    method = sp.SplitPointRegressor((0.5, 0.9), layer=["down", "deep", "merge"], **QUICK | {"epochs": 3})
+    uq = fitted(method=method)
+    reading = uq.tap(strange())
+    with torch.no_grad():
+        found = uq._predict(uq._features(reading.features), reading.output)
+        expected = uq._predict(uq.layout.features(reading.features), reading.output)
+    for name in ("lowers", "uppers", "aleatoric", "epistemic", "total", "support", "sds", "mar"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-3, atol=1e-4, msg=name)
+    assert uq.heads.trunk("mar").weights[1].shape[1] == 16

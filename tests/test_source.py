@@ -19,7 +19,7 @@ ORDER = [
     {"checks", "groups"},
     {"conformal"},
     {"files", "prediction", "batches", "hooks", "layout"},
-    {"consistency", "losses", "calls"},
+    {"consistency", "losses", "calls", "products"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
     {"cache", "calibration", "inspection"},
     {"heads", "recording"},

@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,6 +29,12 @@ from splitpoint.tasks import Rows
 from splitpoint.training import Losses, Training
 
 MOMENTUM = 0.05
+
+PAPER_STEPS = 60_000
+"""Iterations of the paper's training on depth maps (its Appendix on training details)."""
+
+LEAST_HIDDEN = 16
+"""Units of a hidden layer, at least."""
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
 """From the model's output tensor and the target to a scalar."""
@@ -62,19 +68,25 @@ class HeadMethod(Training, PostHoc[P]):
         layer: where the features are read: None for the input of the last Linear or Conv that produces the output
             (checked and reported), a name, a module, a list of them, or a callable on the model's own arguments.
         cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
-        width: most units of a hidden layer, which has as many as there are features (half as many for maps and
-            sequences, where every position pays for it), but at least 16; None for no limit.
+        width: most units of a hidden layer, which has as many as there are features, but at least 16 (half as many for
+            maps and sequences, where every position pays for it, and 16 for several of them); None for as many as there
+            are features, whatever they are.
+        dense_steps: most steps of the optimiser for maps and sequences, in whole passes; None for no limit. Every map
+            gives many rows, so that passes over them say little of how long training takes.
     """
 
     layer: LayerSpec = None
     cache: str | os.PathLike[str] = "ram"
     width: int | None = 64
+    dense_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         super(Training, self).__post_init__()
         if self.width is not None and self.width < 1:
             raise SettingsError(f"Expected width >= 1 or None, but got {self.width}.")
+        if self.dense_steps is not None and self.dense_steps < 1:
+            raise SettingsError(f"Expected dense_steps >= 1 or None, but got {self.dense_steps}.")
 
     @property
     def _layer(self) -> LayerSpec:
@@ -84,11 +96,20 @@ class HeadMethod(Training, PostHoc[P]):
     def _cache(self) -> Path | None:
         return None if self.cache == "ram" else Path(self.cache)
 
-    def _hidden(self, table: Table) -> int:
-        """Units of a hidden layer."""
+    def _hidden(self, table: Table, several: bool = False) -> int:
+        """Units of a hidden layer; `several` maps are brought to one resolution by it, which costs for every unit."""
         features = table.width("features")
-        wanted = max(features // 2 if table.dense else features, 16)
-        return wanted if self.width is None else min(wanted, self.width)
+        if self.width is None:
+            return max(features, LEAST_HIDDEN)
+        wanted = LEAST_HIDDEN if several else features // 2 if table.dense else features
+        return min(max(wanted, LEAST_HIDDEN), self.width)
+
+    def _schedule(self, table: Table) -> Training:
+        """The settings of the optimiser for these rows, with as many passes as `dense_steps` allows, at least one."""
+        if self.dense_steps is None or not table.dense:
+            return self
+        steps = -(-table.rows // self.batch(table.rows))
+        return replace(self, epochs=min(self.passes(table.rows), max(1, self.dense_steps // steps)))
 
     def _describe(self, recording: Recording, calibration: Recording | None) -> dict[str, Tensor]:
         """Tensors that tell how little the training set says about a whole image, where that is recorded."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from splitpoint.cache import Table
+from splitpoint.layout import largest
+from splitpoint.products import MapProduct
 from splitpoint.tasks import Rows
 
 WIDEST, PROJECTED = 2048, 512
@@ -101,11 +103,15 @@ class StackedMlp(nn.Module):
             x = stacked_linear(torch.relu(x) if layer else x, weight, bias)
         return x
 
-    def pointwise(self, x: Tensor) -> Tensor:
-        """(N, inputs, P) -> (N, outputs, P), for a stack of one."""
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+    def pointwise(self, x: Tensor, done: int = 0) -> Tensor:
+        """(N, inputs, P) -> (N, outputs, P), for a stack of one; with one layer `done`, x (N, K, P) is what it gave."""
+        for layer, (weight, bias) in list(enumerate(zip(self.weights, self.biases, strict=True)))[done:]:
             x = torch.baddbmm(bias.mT, weight.mT.expand(len(x), -1, -1), x.relu_() if layer else x)
         return x
+
+
+Piece: TypeAlias = "Callable[[slice, slice], dict[str, Tensor]]"
+"""Raw outputs (R, M, P) of some rows and positions, by name."""
 
 
 class Heads(nn.Module):
@@ -182,22 +188,34 @@ class Heads(nn.Module):
         x = torch.cat([x, (within.log() - self.log_mean) / self.log_spread], 2)
         return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage}
 
-    def pointwise(self, features: Tensor) -> dict[str, Tensor]:
-        """(N, C, ...) features -> raw outputs (N, M, ...) as in `forward`, for a stack of one."""
-        positions = features.shape[2:]
-        if not positions:
-            return {name: value[0] for name, value in self(features[None]).items()}
-        if positions.numel() <= CACHE_POSITIONS:
-            found = self._piece(features.flatten(2))
-            return {name: value.unflatten(2, positions) for name, value in found.items()}
-        if not len(features):
-            some = self.pointwise(features.new_zeros(1, *features.shape[1:]))
+    def pointwise(self, features: Tensor | Sequence[Tensor]) -> dict[str, Tensor]:
+        """(N, C, ...) features -> raw outputs (N, M, ...) as in `forward`, for a stack of one.
+
+        Several maps (N, C_i, ...) count as channels side by side at the positions of the largest one, where the others
+        are interpolated; what is linear in them is done at the resolution of each, see `MapProduct`.
+        """
+        parts = [features] if isinstance(features, Tensor) else list(features)
+        count, shape = len(parts[0]), largest(parts)
+        if not shape:
+            return {name: value[0] for name, value in self(torch.cat(parts, 1)[None]).items()}
+        if not count:
+            some = self.pointwise([part.new_zeros(1, *part.shape[1:]) for part in parts])
             return {name: value[:0] for name, value in some.items()}
-        pieces = [[self._piece(piece[None]) for piece in row.split(CACHE_POSITIONS, 1)] for row in features.flatten(2)]
+        piece = self._side_by_side(parts) if len(parts) > 1 else self._alone(parts[0])
+        if math.prod(shape) <= CACHE_POSITIONS:
+            found = piece(slice(None), slice(None))
+            return {name: value.unflatten(2, shape) for name, value in found.items()}
+        places = [slice(start, start + CACHE_POSITIONS) for start in range(0, math.prod(shape), CACHE_POSITIONS)]
+        pieces = [[piece(slice(row, row + 1), place) for place in places] for row in range(count)]
         joined = {
             name: torch.cat([torch.cat([piece[name] for piece in row], 2) for row in pieces]) for name in pieces[0][0]
         }
-        return {name: value.unflatten(2, positions) for name, value in joined.items()}
+        return {name: value.unflatten(2, shape) for name, value in joined.items()}
+
+    def _alone(self, features: Tensor) -> Piece:
+        """Raw outputs (R, M, P) of some rows and positions of one map (N, C, ...)."""
+        flat = features.flatten(2)
+        return lambda rows, places: self._piece(flat[rows, :, places])
 
     def _piece(self, features: Tensor) -> dict[str, Tensor]:
         """(N, C, P) features -> raw outputs (N, M, P)."""
@@ -208,6 +226,32 @@ class Heads(nn.Module):
         within = leverage.minimum(self.reach)
         x = torch.cat([x.mul_((within / leverage).sqrt()), (within.log() - self.log_mean) / self.log_spread], 1)
         return {name: self.trunk(name).pointwise(x) for name in self.trunks} | {"leverage": leverage}
+
+    def _side_by_side(self, parts: Sequence[Tensor]) -> Piece:
+        """The same of several maps."""
+        trunks, width = {name: self.trunk(name) for name in self.trunks}, self.center.shape[2]
+        firsts = [trunk.weights[0] for trunk in trunks.values()]
+        constant = torch.cat([trunk.biases[0] for trunk in trunks.values()], 2).mT
+        whiten = [] if self.whiten is None else [self.whiten[0]]
+        matrix = torch.cat([*whiten, *(first[0, :width] for first in firsts)], 1) / self.spread[0].mT
+        product = MapProduct(parts, self.center[0, 0], matrix)
+        sizes = [first.shape[2] for first in firsts]
+
+        def piece(rows: slice, places: slice) -> dict[str, Tensor]:
+            x, leverage = product.at((rows, slice(None), places)), {}
+            if self.whiten is not None:
+                wide = self.whiten.shape[2]
+                squares, x = x[:, :wide], x[:, wide:]
+                lever = squares.square().sum(1, keepdim=True) + self.floor
+                within = lever.minimum(self.reach)
+                length = (within.log() - self.log_mean) / self.log_spread
+                slopes = torch.cat([first[:, -1:] for first in firsts], 2).mT
+                x, leverage = x.mul_((within / lever).sqrt()).add_(slopes * length), {"leverage": lever}
+            x = x.add_(constant)
+            ends = zip(trunks.items(), itertools.pairwise(itertools.accumulate(sizes, initial=0)), strict=True)
+            return {name: trunk.pointwise(x[:, a:b], done=1) for (name, trunk), (a, b) in ends} | leverage
+
+        return piece
 
     def member(self, index: int) -> Heads:
         """A copy that holds one member of the stack."""
@@ -231,7 +275,7 @@ class Leverage(NamedTuple):
             ``log_spread`` (1, 1).
         own: (n, 1) leverage of the training rows.
         left_out: (n, 1) the leverage that a training row would have had it been left out, ``lev / (1 - lev)``, as new
-            rows are.
+            rows are; by the sketch where there is one.
     """
 
     inputs: dict[str, Tensor]
@@ -244,7 +288,7 @@ class Leverage(NamedTuple):
         return 1 - self.own.clamp(max=LARGEST)
 
 
-def fit_leverage(table: Table, center: Tensor, spread: Tensor) -> Leverage:
+def fit_leverage(table: Table, center: Tensor, spread: Tensor, columns: int | None = None) -> Leverage:
     """Matrix and scales of ``lev(h) = 1/n + x' (X'X + n ridge I)^-1 x = floor + |x whiten|^2`` for standardised x.
 
     In a linear regression on these features the residual of a training row left out is ``r / (1 - lev)``, and the
@@ -257,6 +301,8 @@ def fit_leverage(table: Table, center: Tensor, spread: Tensor) -> Leverage:
         table: columns ``features`` (C), ``output`` and ``residual``.
         center: (C,) mean of the features.
         spread: (C,) their deviation.
+        columns: most columns of the matrix for new rows, which are then random mixtures of all: a sketch that keeps
+            squared lengths to within a share of ``sqrt(2 / columns)`` (Johnson and Lindenstrauss). None for all.
     """
     project = projection(len(center))
     width, n = project.shape[1], table.rows
@@ -279,7 +325,12 @@ def fit_leverage(table: Table, center: Tensor, spread: Tensor) -> Leverage:
     whiten = (project.double() @ torch.linalg.inv(factor).T).float()
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
     leverage = torch.cat(squares) + 1 / n
-    left_out = leverage / (1 - leverage.clamp(max=LARGEST))
+    seen = leverage
+    if columns is not None and columns < whiten.shape[1]:
+        whiten = whiten @ sketch(whiten.shape[1], columns)
+        squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
+        seen = torch.cat(squares) + 1 / n
+    left_out = seen / (1 - seen.clamp(max=LARGEST))
     log = left_out.log()
     reach = left_out.flatten().sort().values[int(REACH * (n - 1))]
     inputs = {
@@ -298,6 +349,10 @@ def projection(width: int) -> Tensor:
     """Identity (width, width) up to 2048 columns, else a fixed random projection to 512."""
     if width <= WIDEST:
         return torch.eye(width, dtype=torch.float32)
-    return torch.randn(width, PROJECTED, generator=torch.Generator().manual_seed(0), dtype=torch.float32) / math.sqrt(
-        PROJECTED
-    )
+    return sketch(width, PROJECTED)
+
+
+def sketch(width: int, columns: int) -> Tensor:
+    """Fixed random matrix (width, columns) that keeps lengths about right."""
+    drawn = torch.randn(width, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    return drawn / math.sqrt(columns)

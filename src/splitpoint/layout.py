@@ -59,13 +59,22 @@ class Layout:
 
         Several dense tensors are brought to the resolution of the largest one before they are joined.
         """
-        parts = [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
+        parts = self.parts(tensors)
         if not self.dense:
             return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
         if len(parts) > 1:
-            largest = _largest(parts)
-            parts = [_resized(part, largest) for part in parts]
+            shape = largest(parts)
+            parts = [resized(part, shape) for part in parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether features are several maps or sequences, each at a resolution of its own."""
+        return self.dense and len(self.last) > 1
+
+    def parts(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Every feature tensor as (N, C), or (N, C, *positions) at its own resolution, in float32."""
+        return [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
 
     def bands(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """One vector (N, 3 C) for every feature tensor, see `bands`."""
@@ -82,7 +91,7 @@ class Layout:
         if not self.dense:
             return values
         shape = self._positions_of(output)
-        return (values if tuple(values.shape[2:]) == shape else _resized(values, shape)).flatten(2)
+        return (values if tuple(values.shape[2:]) == shape else resized(values, shape)).flatten(2)
 
     def restore(self, values: Tensor, like: Tensor) -> Tensor:
         """Canonical (N, D) or (N, D, P) values in the shape of the output `like`."""
@@ -136,12 +145,12 @@ class Layout:
 
         The position of the largest tensor is the nearest one; smaller tensors are interpolated to it as in `features`.
         """
-        parts = [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
-        largest, shape = _largest(parts), self._positions_of(output)
-        if largest != shape:
-            flat = torch.arange(math.prod(largest), device=output.device, dtype=torch.float64).reshape(1, 1, *largest)
+        parts = self.parts(tensors)
+        found, shape = largest(parts), self._positions_of(output)
+        if found != shape:
+            flat = torch.arange(math.prod(found), device=output.device, dtype=torch.float64).reshape(1, 1, *found)
             positions = F.interpolate(flat, shape, mode="nearest-exact").long().flatten()[positions]
-        return torch.cat([_gathered(part, largest, positions) for part in parts], 1)
+        return torch.cat([_gathered(part, found, positions) for part in parts], 1)
 
 
 def bands(tensor: Tensor, last: bool) -> Tensor:
@@ -169,13 +178,13 @@ def _channels_second(tensor: Tensor, last: bool) -> Tensor:
     return tensor.movedim(-1, 1) if last and tensor.dim() > 2 else tensor
 
 
-def _largest(parts: Sequence[Tensor]) -> tuple[int, ...]:
+def largest(parts: Sequence[Tensor]) -> tuple[int, ...]:
     """Positions of the largest of some tensors (N, C, *positions)."""
     return max((tuple(part.shape[2:]) for part in parts), key=math.prod)
 
 
 def _gathered(tensor: Tensor, shape: tuple[int, ...], positions: Tensor) -> Tensor:
-    """A tensor (N, C, *own), resized to `shape` as `_resized` does it, at some positions (N, K) only: (N, C, K)."""
+    """A tensor (N, C, *own), resized to `shape` as `resized` does it, at some positions (N, K) only: (N, C, K)."""
     own, flat = tuple(tensor.shape[2:]), tensor.flatten(2)
     coordinates = torch.unravel_index(positions, shape)
 
@@ -195,7 +204,8 @@ def _gathered(tensor: Tensor, shape: tuple[int, ...], positions: Tensor) -> Tens
     return found(torch.zeros_like(positions), 0)
 
 
-def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+def resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A map (N, C, *positions) at other positions, interpolated linearly along every axis."""
     mode = {1: "linear", 2: "bilinear", 3: "trilinear"}.get(len(shape))
     if mode is None:
         raise ShapeError(f"Expected maps with one to three positions axes to resize, but got {len(shape)}.")

@@ -216,15 +216,19 @@ class PostHocPredictor(Predictor[P]):
         self.images = ImageSupport.among(tensors)
 
     @abstractmethod
-    def _answer(self, features: Tensor, output: Tensor) -> Answer:
-        """The answer from canonical features and the model's output tensor, in canonical form."""
+    def _answer(self, features: Any, output: Tensor) -> Answer:
+        """The answer from features, see `_features`, and the model's output tensor, in canonical form."""
 
-    def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:  # noqa: ARG002
+    def _features(self, tensors: Sequence[Tensor]) -> Any:
+        """Features as `_answer` reads them: canonical ones, (N, C) or (N, C, *positions)."""
+        return self.layout.features(tensors)
+
+    def _in_context(self, answer: Answer, features: Any, context: Tensor) -> Answer:  # noqa: ARG002
         """The answer with what layers before the last one tell of the rows; the same by default."""
         return answer
 
-    def _predict(self, features: Tensor, output: Tensor, context: Tensor | None = None) -> P:
-        """Prediction from canonical features, the model's output tensor and what layers before the last one read."""
+    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:
+        """Prediction from features, the model's output tensor and what layers before the last one read."""
         answer = self._answer(features, output)
         if context is not None:
             answer = self._in_context(answer, features, context)
@@ -249,7 +253,7 @@ class PostHocPredictor(Predictor[P]):
             reading = self.tap(*args, **kwargs)
             output = reading.output
             with torch.autocast(output.device.type, enabled=False):
-                found = self._predict(self.layout.features(reading.features), output, reading.context)
+                found = self._predict(self._features(reading.features), output, reading.context)
                 return self._of_images(found, reading)
 
     def _of_images(self, prediction: P, reading: Reading) -> P:

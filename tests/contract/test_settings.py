@@ -80,6 +80,7 @@ OTHERWISE = {
     "confidence_level": 0.6,
     "correction_prior": 0.01,
     "delta0": 10.0,
+    "dense_steps": 1,
     "dropout": 0.5,
     "epochs": 2,
     "factor_limit": 1.01,
@@ -177,7 +178,7 @@ def place(name, setting, task):
     """The problem where a setting shows, its base network, and other settings that it needs for it."""
     known = settings_of(name, task)
     changes = {key: value for key, value in CONTEXT.get(setting, {}).items() if key in known}
-    if setting != "positions":
+    if setting not in ("positions", "dense_steps"):
         return problem(PROBLEMS[task]), base(PROBLEMS[task]), changes
     if "temperature" in known and task == "classification":
         changes["temperature"] = "nll"

@@ -24,7 +24,7 @@ from splitpoint.consistency import Mars, corrected_probs, entropy, zero_included
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.groups import random_folds
-from splitpoint.head_method import Companion, HeadMethod, follow_features
+from splitpoint.head_method import PAPER_STEPS, Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, generators_for
@@ -114,6 +114,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
             "standardise": False,
             "width": None,
             "epochs": 300,
+            "dense_steps": PAPER_STEPS,
             "learning_rate": 1e-4,
             "patience": None,
             "batch_size": 128,
@@ -226,7 +227,9 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
         loss = _LOSSES[trunk]
         score = loss if bool(members[0].scored.any()) else None
-        train(heads, members, loss, score, self, generators, label="fitting heads", progress=progress)
+        train(
+            heads, members, loss, score, self._schedule(tables[0]), generators, label="fitting heads", progress=progress
+        )
         return heads, members
 
     def _untrained(

@@ -13,7 +13,7 @@ from splitpoint.cache import Table, feature_moments
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
-from splitpoint.head_method import MOMENTUM, Companion, HeadMethod, follow_features
+from splitpoint.head_method import MOMENTUM, PAPER_STEPS, Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads, fit_leverage, inverse_softplus
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, generators_for
@@ -33,6 +33,10 @@ Interval = Literal["split", "consistent", "conformal", "auto"]
 
 CROSS_FITTED = 20_000
 """Most rows with which heads are cross-fitted; beyond, a held-back slice says as much."""
+
+
+SKETCHED = 16
+"""Columns of the leverage's matrix where features are several maps."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
     def paper(cls, confidence_level: float | tuple[float, ...] = 0.95, **changes: Any) -> SplitPointRegressor:
         """The paper's recipe: one shared hidden layer on raw features, training residuals, Adam at 1e-4, 400 epochs.
 
-        The interval is the uncalibrated one; ``interval="consistent"`` gives the paper's calibrated interval.
+        The interval is the uncalibrated one; ``interval="consistent"`` gives the paper's calibrated interval. On maps
+        the hidden layer has as many units as there are features, and training is at most 60,000 steps long, the
+        paper's number of iterations for depth maps: 400 passes over 256 pixels of every image would be a million.
         """
         recipe: dict[str, Any] = {
             "residuals": "train",
@@ -127,6 +133,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             "quantile_loss": "coverage",
             "width": None,
             "epochs": 400,
+            "dense_steps": PAPER_STEPS,
             "learning_rate": 1e-4,
             "decay": False,
             "batch_size": 64,
@@ -167,7 +174,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         generators = generators_for(given.seeds)
         method = self._resolved(calibration is not None)
         prepared = [
-            self._prepared(own.recording.table.without("context").without("place"), own.residual) for own in learned
+            self._prepared(
+                own.recording.table.without("context").without("place"), own.residual, own.recording.layout.several
+            )
+            for own in learned
         ]
         groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
@@ -177,7 +187,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             [member for group in groups for member in group],
             objective.loss,
             objective.score if bool(groups[0][0].scored.any()) else None,
-            self,
+            self._schedule(prepared[0].table),
             generators_for([seed for g in generators for seed in _seeds(g, size)]),
             group=size,
             label="fitting heads",
@@ -277,16 +287,17 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             return self
         return replace(self, interval="conformal" if calibrated else "split")
 
-    def _prepared(self, table: Table, residual: Tensor | None = None) -> Prepared:
+    def _prepared(self, table: Table, residual: Tensor | None = None, several: bool = False) -> Prepared:
         """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out.
 
-        Those of copies that left the row out, `residual` (n, D), are so already.
+        Those of copies that left the row out, `residual` (n, D), are so already. For `several` maps, which the columns
+        of the leverage's matrix are up-sampled for, it is that of a sketch with few of them.
         """
         _check_every_output(table)
         center, spread = feature_moments(table)
         inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
         if self.leverage or self.residuals != "train":
-            found = fit_leverage(table, center, spread)
+            found = fit_leverage(table, center, spread, SKETCHED if several else None)
             more["left_out"] = found.left_out
             if self.residuals != "train":
                 more["shrink"] = found.shrink
@@ -295,7 +306,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             inputs = {"center": torch.zeros_like(inputs["center"]), "spread": torch.ones_like(inputs["spread"])}
         if residual is not None:
             more |= {"residual": residual, "shrink": torch.ones_like(more["shrink"])}
-        return Prepared(table.joined(more), inputs)
+        return Prepared(table.joined(more), inputs, several)
 
     def _untrained(
         self, prepared: Sequence[Prepared], size: int, generators: Sequence[torch.Generator], device: torch.device
@@ -311,7 +322,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         def stacked(parts: list[dict[str, Tensor]], key: str) -> Tensor:
             return torch.stack([part[key] for part in parts]).repeat_interleave(size, 0)
 
-        sizes = self.outputs.trunks(self._hidden(tables[0]), self.quantile_layers, self.mar_layers, outputs)
+        sizes = self.outputs.trunks(
+            self._hidden(tables[0], prepared[0].several), self.quantile_layers, self.mar_layers, outputs
+        )
         seeded = generators_for([seed for g in generators for seed in _seeds(g, size)])
         heads = Heads.random({key: stacked(inputs, key) for key in inputs[0]}, sizes, seeded)
         scale = stacked(summaries, "scale")
@@ -360,10 +373,11 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
 
 
 class Prepared(NamedTuple):
-    """Rows that heads are trained on, and how these standardise their features."""
+    """Rows that heads are trained on, how these standardise their features, and whether those are several maps."""
 
     table: Table
     inputs: dict[str, Tensor]
+    several: bool
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,11 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
 
-    def _answer(self, features: Tensor, output: Tensor) -> RegressionAnswer:
+    def _features(self, tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
+        """Maps each at their own resolution: heads up-sample less than there are features."""
+        return self.layout.parts(tensors) if self.layout.dense else self.layout.features(tensors)
+
+    def _answer(self, features: Tensor | Sequence[Tensor], output: Tensor) -> RegressionAnswer:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
         mean = self.task.canonical(self.layout.output(output))
         place = self.layout.places(output)[None] if self.held_out is not None else None
