@@ -50,6 +50,13 @@ def image_options(datasets: Sequence[str]) -> tuple[Option, ...]:
         Option("network", "base networks", lambda: list(NETWORKS), ("lenet",)),
         Option("ood", "sets out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None),
         Option("protocol", "how long networks are trained", lambda: ("short", "paper"), "short", many=False),
+        *machine_options(),
+    )
+
+
+def machine_options() -> tuple[Option, ...]:
+    """Where trained networks are kept, and what they run on."""
+    return (
         Option(
             "cache", "folder of trained networks and rows (default: cache in OUT)", default=None, kind=Path, many=False
         ),

@@ -36,8 +36,10 @@ class Evidence:
         rows: scores of every test row, one each (see `row_scores`); None where those of `prediction` are.
         ood: scores of inputs out of distribution, one for each row; a whole prediction has them too.
         adversarial: the same of attacked inputs, or of natural adversarial ones.
-        attack: "accuracy" and mean "epistemic" score under attacks of growing strength.
+        attack: "accuracy" of classes or "rmse" of numbers, mean "epistemic" score, and the mean root of "sds" where there
+            is one, under attacks of growing strength.
         threshold: `support` above which a row is flagged.
+        coverage: of dense targets, the share of the entries of every row that are inside their interval.
     """
 
     prediction: Prediction
@@ -49,6 +51,12 @@ class Evidence:
     adversarial: Prediction | None = None
     attack: Mapping[str, Sequence[float]] | None = None
     threshold: float | None = None
+    coverage: Tensor | None = None
+
+    @property
+    def attack_sds(self) -> Sequence[float] | None:
+        """Mean root of SDS under attacks of growing strength, None where there is none."""
+        return None if self.attack is None else self.attack.get("sds")
 
     @property
     def task(self) -> Task:
@@ -168,6 +176,26 @@ def attack_correlation(evidence: Evidence) -> float:
     return spearman(torch.tensor(evidence.attack["accuracy"]), torch.tensor(evidence.attack["epistemic"]))
 
 
+def sweep_correlation(score: Literal["epistemic", "sds"]) -> Callable[[Evidence], float]:
+    """Rank correlation of the error of numbers and a mean score over the strengths of the attack."""
+
+    def function(evidence: Evidence) -> float:
+        assert evidence.attack is not None
+        return spearman(torch.tensor(evidence.attack["rmse"]), torch.tensor(evidence.attack[score]))
+
+    return function
+
+
+def of_rows(summary: Callable[[Tensor], Tensor]) -> Callable[[Evidence], float]:
+    """A summary of the coverages of rows, those without any target left out."""
+
+    def function(evidence: Evidence) -> float:
+        assert evidence.coverage is not None
+        return float(summary(evidence.coverage[~evidence.coverage.isnan()].double()))
+
+    return function
+
+
 def _wrong(evidence: Evidence) -> Tensor:
     """Whether the most probable class of every entry is not its label."""
     assert isinstance(evidence.prediction, ClassificationPrediction)
@@ -200,6 +228,10 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     _regression(regression.picp, "PICP", "level", "Share of test targets inside the interval."),
     _regression(regression.mpiw, "MPIW", "none",
         "Mean width of the interval; only worth comparing at equal coverage.", unit="target"),
+    Metric("image_coverage", of_rows(torch.mean), "Coverage of images", "level",
+        "Mean over images of the share of their pixels inside the interval.", task="regression", needs=("coverage",)),
+    Metric("image_coverage_low", of_rows(lambda shares: shares.quantile(0.1)), "Coverage, worst tenth", "higher",
+        "The coverage that nine of ten images exceed.", task="regression", needs=("coverage",)),
     _regression(regression.piece_authors, "PIECE (authors' bins)", "lower",
         "Coverage error over ten bins of equal width."),
     _regression(regression.piece, "PIECE (equal counts)", "lower",
@@ -271,7 +303,12 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
         needs=("ood",), recorded=False),
     Metric("spearman_attack", attack_correlation, "Spearman under attack", "lower",
         "Rank correlation of accuracy and mean epistemic score over growing attacks; -1 where doubt rises as accuracy "
-        "falls.", needs=("attack",)),
+        "falls.", task="classification", needs=("attack",)),
+    Metric("spearman_sweep", sweep_correlation("epistemic"), "Spearman under attack", "higher",
+        "Rank correlation of the RMSE and the mean score of images over growing attacks; 1 where doubt rises with the "
+        "error.", task="regression", needs=("attack",)),
+    Metric("spearman_sweep_sds", sweep_correlation("sds"), "Spearman under attack, SDS", "higher",
+        "The same of the root of the self-consistency score.", task="regression", needs=("attack_sds",)),
     Metric("flagged_test", flagged("known"), "Flagged, test", "none",
         "Share of test images with less support than 95% of the calibration images; 0.05 is expected.",
         needs=("threshold",)),
@@ -285,6 +322,8 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("train_cpu_s", None, "Training, CPU seconds", "none",
         "Of one trial: networks and what is learned on top of them, an equal share where trials were trained together. "
         "Networks that come trained cost nothing here. Depends on the machine."),
+    Metric("train_s_per_epoch", None, "Training, CPU seconds per epoch", "none",
+        "Of the networks of one trial, all members together. Depends on the machine."),
     Metric("infer_us_per_row", None, "Inference, µs per row", "none", "CPU time; depends on the machine."),
 )}
 # fmt: on

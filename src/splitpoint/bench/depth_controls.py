@@ -1,0 +1,131 @@
+"""What a method has to beat on maps: intervals without any model of the error, and statistics of the image alone.
+
+They stand in every table beside the methods. A score that tells driving scenes from rooms less well than the colour of
+the sky does has told nothing of the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from splitpoint.bench.depth_trials import TABLE_STRENGTH, DepthTrial, batches, sweep
+from splitpoint.metrics import auroc
+from splitpoint.prediction import RegressionPrediction
+
+LEVELS = (0.95,)
+
+Shape = Callable[[Tensor], Tensor]
+"""From a prediction to half-widths that are right up to a factor."""
+
+WIDTHS: Mapping[str, Shape] = {
+    "constant_width": torch.ones_like,
+    "width_proportional_to_prediction": torch.abs,
+}
+"""Intervals that are conformalised on the calibration images, by name."""
+
+Statistic = Callable[[Tensor], Tensor]
+"""From images (B, 3, H, W) to a number (B,) each."""
+
+
+def brightness(images: Tensor) -> Tensor:
+    """Mean of all channels."""
+    return images.flatten(1).mean(1)
+
+
+def contrast(images: Tensor) -> Tensor:
+    """Deviation of the grey values."""
+    return images.mean(1).flatten(1).std(1)
+
+
+def blue_minus_red(images: Tensor) -> Tensor:
+    """Mean of the blue channel less that of the red one."""
+    return (images[:, 2] - images[:, 0]).flatten(1).mean(1)
+
+
+STATISTICS: Mapping[str, Statistic] = {
+    "image_brightness": brightness,
+    "image_contrast": contrast,
+    "image_blue_minus_red": blue_minus_red,
+}
+"""Statistics of images that stand beside epistemic scores, by name; 0.5 and less says that others are larger."""
+
+CONTROLS = (*WIDTHS, *STATISTICS)
+"""All of them, by name."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The output of a network with half-widths of a given shape.
+
+    Attributes:
+        network: trained.
+        shape: see `WIDTHS`.
+        factor: of the shape.
+    """
+
+    network: nn.Module
+    shape: Shape
+    factor: float
+
+    @staticmethod
+    @torch.no_grad()
+    def of(network: nn.Module, shape: Shape, data: DepthTrial, device: str = "cpu") -> Widths:
+        """With the factor that the calibration images ask for, see `image_factor`."""
+        ratios = []
+        for images, target in batches(data.calibration):
+            mean = network(images.to(device)).cpu()
+            ratios += list(((target - mean).abs() / shape(mean)).flatten(1))
+        return Widths(network, shape, image_factor(ratios, LEVELS[-1]))
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> RegressionPrediction:
+        """The prediction, with its width as the score of everything."""
+        mean = self.network(images).cpu()
+        half = self.factor * self.shape(mean)
+        bounds = {"lowers": (mean - half)[..., None], "uppers": (mean + half)[..., None]}
+        width = 2 * half
+        return RegressionPrediction(width, width, width, None, mean=mean, levels=LEVELS, **bounds)
+
+
+def image_factor(ratios: Sequence[Tensor], level: float) -> float:
+    """Smallest factor that covers a share `level` of the pixels of a fresh image, on average over images.
+
+    Args:
+        ratios: for each of n calibration images the error over the half-width of its pixels, NaN where there is none.
+        level: to reach.
+
+    With ``R(q)`` the mean over images of the share of pixels above q, it is the smallest q with
+    ``(n R(q) + 1) / (n + 1) <= 1 - level`` (conformal risk control, Angelopoulos et al. 2024); inf where images are too
+    few for any.
+    """
+    known = [own[~own.isnan()].double() for own in ratios]
+    known = [own for own in known if len(own)]
+    allowed = ((len(known) + 1) * (1 - level) - 1) / max(len(known), 1)
+    if allowed < 0:
+        return math.inf
+    values = torch.cat(known)
+    weights = torch.cat([torch.full_like(own, 1 / (len(known) * len(own))) for own in known])
+    ordered, order = values.sort()
+    above = 1 - weights[order].cumsum(0)
+    place = int((above <= allowed + 1e-12).nonzero()[0]) if bool((above <= allowed + 1e-12).any()) else len(ordered) - 1
+    return float(ordered[place])
+
+
+def separations(statistic: Statistic, network: nn.Module, data: DepthTrial) -> dict[str, float]:
+    """What a statistic tells apart, under the names that the same have of scores.
+
+    Args:
+        statistic: of images.
+        network: what the attack on test images looks at.
+        data: the trial.
+    """
+    known = torch.cat([statistic(images) for images, _ in batches(data.test)])
+    attacked = torch.cat([statistic(images.cpu()) for _, images, _ in sweep(data.test, network, [TABLE_STRENGTH])])
+    ood = {name: torch.cat([statistic(images) for images, _ in batches(found)]) for name, found in data.ood.items()}
+    found = {"auroc_adversarial": auroc(known, attacked), "auroc_ood": auroc(known, torch.cat(list(ood.values())))}
+    return found | {f"auroc_ood_{name}": auroc(known, scores) for name, scores in ood.items()}
