@@ -9,7 +9,7 @@ from splitpoint.datasets import SETS, TABLES, images, inventory, load, registry
 from splitpoint.datasets.download import default_folder, download
 from splitpoint.datasets.entry import VARIABLE, Form
 from splitpoint.datasets.image_set import StoredImages
-from splitpoint.datasets.registry import IMAGE_SETS
+from splitpoint.datasets.registry import IMAGE_SETS, SCENES
 from splitpoint.errors import SettingsError
 
 
@@ -25,12 +25,17 @@ def test_entries_are_complete(name):
         assert source.file_name
     tables = [entry.checksums] if entry.kind == "table" else [form.checksums for form in entry.forms]
     sums = [checksum for checksums in tables for checksum in checksums.values()]
+    if entry.kind == "scenes":  # of some nobody published any
+        sums = [checksum for checksum in sums if checksum]
     for checksum in [*sums, *(source.checksum for source in entry.sources if source.checksum)]:
         assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}|size:\d+|files:\d+", checksum)
     if entry.kind == "table":
         several = ["y_all"] if len(entry.targets) > 1 else []
         assert list(entry.checksums) == ["X", "y", *several, "rows"]
         assert len(entry.sources) == 1
+    elif entry.kind == "scenes":
+        assert all(tables)
+        assert set(entry.ood) <= set(SCENES)
     else:
         assert all(tables)
         assert all(source.checksum for source in entry.sources)
@@ -41,12 +46,13 @@ def test_paths_are_different():
     assert len(set(paths)) == len(paths)
 
 
-def test_tables_and_images_are_all_there_is():
-    assert [*TABLES, *IMAGE_SETS] == list(SETS)
+def test_tables_images_and_scenes_are_all_there_is():
+    assert [*TABLES, *IMAGE_SETS, *SCENES] == list(SETS)
     assert {entry.kind for entry in TABLES.values()} == {"table"}
     assert {entry.kind for entry in IMAGE_SETS.values()} == {"images"}
     assert ("mnist" in TABLES, "boston" in IMAGE_SETS, "iris" in TABLES) == (False, False, False)
-    assert (len(TABLES), len(IMAGE_SETS)) == (9, 10)
+    assert {entry.kind for entry in SCENES.values()} == {"scenes"}
+    assert (len(TABLES), len(IMAGE_SETS), len(SCENES)) == (9, 10, 4)
 
 
 def test_digits_and_letters_are_not_mirrored():
@@ -64,6 +70,8 @@ def test_the_sets_out_of_distribution_are_those_of_the_experiments():
     assert {name: entry.adversarial for name, entry in IMAGE_SETS.items() if entry.adversarial} == {
         "imagenet": "imagenet_a"
     }
+    assert {name: entry.ood for name, entry in SCENES.items() if entry.depth} == {"nyu_depth": ("apolloscape",)}
+    assert not any(entry.trainable for entry in SCENES.values() if not entry.depth)
 
 
 def test_titles_are_what_people_call_the_sets():

@@ -108,6 +108,18 @@ def package(module: str, purpose: str, extra: str) -> Any:
         ) from error
 
 
+def present(entry: Entry, path: Path) -> Path:
+    """`path`; DataError if there is no such file."""
+    if not path.is_file():
+        raise DataError(f"Expected {entry.name} to have a file {path.name}, but {path.parent} has none; {entry.cure}.")
+    return path
+
+
+def not_the_format(entry: Entry, path: Path, expected: str, got: str) -> DataError:
+    """The error that says that a file of the set is something else."""
+    return DataError(f"Expected {path} to hold {expected}, but {got}; {entry.cure}.")
+
+
 # Raw files of tables
 
 

@@ -106,7 +106,13 @@ def _convert(wanted: DataSet, files: Sequence[Path], target: Path) -> None:
     """Make the set at `target` from its downloaded files."""
     if isinstance(wanted, TableEntry):
         _table(wanted, files[0], target)
-    elif wanted.packed == "idx":
+    elif isinstance(wanted, ImageEntry):
+        _images(wanted, files, target)
+
+
+def _images(wanted: ImageEntry, files: Sequence[Path], target: Path) -> None:
+    """Make the first form of a set of images."""
+    if wanted.packed == "idx":
         _idx(wanted, files, target)
     elif wanted.packed == "tar":
         _unpack(wanted, files[0], target, _by_name)

@@ -1,4 +1,6 @@
-"""Where data sets lie on this machine, and what is said of each: an entry is a table of numbers or a set of images.
+"""Where data sets lie on this machine, and what is said of each.
+
+An entry is a table of numbers, a set of labelled images, or a set of scenes, whose images may have a depth each.
 
 They lie in the folders that the environment variable SPLITPOINT_DATA names.
 """
@@ -10,15 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeAlias, TypeVar, final
 
-from splitpoint.errors import DataError
+from splitpoint.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from splitpoint.datasets.arrays import Numbers
     from splitpoint.datasets.image_set import ImageSet
+    from splitpoint.datasets.scene_set import SceneSet
 
 VARIABLE = "SPLITPOINT_DATA"
+
+Kind: TypeAlias = Literal["table", "images", "scenes"]
 
 
 def folders() -> list[Path]:
@@ -71,7 +76,7 @@ class Entry(ABC):
     """One data set: what is known of it whatever its kind.
 
     Attributes:
-        kind: tells tables from images.
+        kind: tells tables, labelled images and scenes apart.
         name: the key in the table of data sets, which functions and commands take.
         title: what people call it.
         sources: the files to download; a set without them cannot be downloaded.
@@ -79,7 +84,7 @@ class Entry(ABC):
         by_hand: for a set without sources, the clause that says how to get it.
     """
 
-    kind: ClassVar[Literal["table", "images"]]
+    kind: ClassVar[Kind]
 
     name: str
     title: str
@@ -125,7 +130,7 @@ class TableEntry(Entry):
         decimals: of `X` and `y`, which are rounded to them, half up, where the raw file has more.
     """
 
-    kind: ClassVar[Literal["table", "images"]] = "table"
+    kind: ClassVar[Kind] = "table"
 
     rows: int
     features: int
@@ -156,59 +161,49 @@ class TableEntry(Entry):
         return self.size
 
 
+_Reader = TypeVar("_Reader", covariant=True)
+
+
 @dataclass(frozen=True)
-class Form:
+class Form(Generic[_Reader]):
     """One form in which a set of images is read.
 
     Attributes:
         path: where it lies below a data folder.
         reader: takes the entry, where the set lies, and the part (``train`` or ``test``); returns the part.
-        checksums: of the arrays of an npz file or of the files in a folder; ``files:N`` is how many files a pattern
-            must find.
-        size: where the form holds only some of the images.
+        checksums: of the arrays of an npz or HDF5 file or of the files in a folder; ``files:N`` is how many files a
+            pattern must find. Empty where nobody knows what it must be.
+        size: where the form holds only some of the images, or smaller ones.
     """
 
     path: str
-    reader: Callable[[ImageEntry, Path, str], ImageSet]
+    reader: _Reader
     checksums: Mapping[str, str]
     size: str = ""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class ImageEntry(Entry):
-    """A set of labelled images.
+class FormsEntry(Entry, Generic[_Reader]):
+    """A set that may lie in several forms.
 
     Attributes:
         size: images, height, width and channels.
-        classes: how many there are.
         forms: in which the set is read, preferred ones first; a download makes the first one.
-        packed: how sources become that form. ``idx`` are four files of the MNIST format that become one npz file;
-            ``tar`` is an archive in which the files of the form lie somewhere; ``folder`` is an archive of a folder
-            with folders in it; ``plain`` files stay as they are.
         trainable: whether there is a training part.
-        mirrored: whether images may be mirrored in training, which turns digits and letters into none.
         ood: names of the sets that experiments take as out of distribution.
-        adversarial: name of a set of natural images that networks mistake, which stands for an attack.
     """
 
-    kind: ClassVar[Literal["table", "images"]] = "images"
-
     size: str
-    classes: int
-    forms: tuple[Form, ...]
-    packed: Literal["idx", "tar", "folder", "plain"]
+    forms: tuple[Form[_Reader], ...]
     trainable: bool = True
-    mirrored: bool = True
     ood: tuple[str, ...] = ()
-    adversarial: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The places of the forms."""
         return tuple(form.path for form in self.forms)
 
-    def form_at(self, path: Path) -> Form:
+    def form_at(self, path: Path) -> Form[_Reader]:
         """The form that lies at `path`; the first one where the path is of none."""
         return next((form for form in self.forms[1:] if path.match(form.path)), self.forms[0])
 
@@ -216,3 +211,60 @@ class ImageEntry(Entry):
         """Size of the form that lies at `path`."""
         own = "" if path is None else self.form_at(path).size
         return own or self.size
+
+    def form_for(self, part: str) -> tuple[Form[_Reader], Path]:
+        """The preferred form that is there, with its place, for a `part` that the set has.
+
+        DataError says what to do where none is there.
+        """
+        if part not in ("train", "test"):
+            raise SettingsError(f"Expected the part 'train' or 'test' of {self.name}, but got {part!r}.")
+        if part == "train" and not self.trainable:
+            raise DataError(f"Expected the part 'test' of {self.name}, which has no other, but got 'train'.")
+        for form in self.forms:
+            path = locate(form.path)
+            if path is not None:
+                return form, path
+        remedy = self.by_hand or f"put it into such a folder or run: {command_for(self.name)}"
+        raise missing(" or ".join(self.paths), remedy)
+
+
+ImageReader: TypeAlias = "Callable[[ImageEntry, Path, str], ImageSet]"
+SceneReader: TypeAlias = "Callable[[SceneEntry, Path, str], SceneSet]"
+"""What takes an entry, where its set lies, and a part, and returns the part."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageEntry(FormsEntry[ImageReader]):
+    """A set of labelled images.
+
+    Attributes:
+        classes: how many there are.
+        packed: how sources become the first form. ``idx`` are four files of the MNIST format that become one npz file;
+            ``tar`` is an archive in which the files of the form lie somewhere; ``folder`` is an archive of a folder
+            with folders in it; ``plain`` files stay as they are.
+        mirrored: whether images may be mirrored in training, which turns digits and letters into none.
+        adversarial: name of a set of natural images that networks mistake, which stands for an attack.
+    """
+
+    kind: ClassVar[Kind] = "images"
+
+    classes: int
+    packed: Literal["idx", "tar", "folder", "plain"]
+    mirrored: bool = True
+    adversarial: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SceneEntry(FormsEntry[SceneReader]):
+    """A set of photographs of scenes, in the order in which they were taken.
+
+    Attributes:
+        depth: whether every image has a map of depths, which networks learn; sets without are out of distribution.
+    """
+
+    kind: ClassVar[Kind] = "scenes"
+
+    depth: bool = False

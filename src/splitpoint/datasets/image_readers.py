@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from splitpoint.datasets.arrays import package, read_idx, read_npz
+from splitpoint.datasets.arrays import not_the_format, package, present, read_idx, read_npz
 from splitpoint.datasets.entry import ImageEntry, command_for, locate
 from splitpoint.datasets.image_set import ImageFiles, ImageSet, Joined, Shape, StoredImages, decoded, pillow
 from splitpoint.errors import DataError
@@ -55,9 +55,9 @@ def cifar100_records(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
 def _records(entry: ImageEntry, path: Path, label_bytes: int) -> StoredImages:
     """One binary file, mapped into memory: only what is asked for is read."""
     length = label_bytes + int(np.prod(CIFAR))
-    size = _present(entry, path).stat().st_size
+    size = present(entry, path).stat().st_size
     if size == 0 or size % length:
-        raise _not_the_format(entry, path, f"records of {length} bytes", f"it has {size:,} bytes")
+        raise not_the_format(entry, path, f"records of {length} bytes", f"it has {size:,} bytes")
     records = np.memmap(path, np.uint8, "r").reshape(-1, length)
     images, labels = records[:, label_bytes:].reshape(-1, *CIFAR), records[:, label_bytes - 1]
     return StoredImages(entry.name, images, labels, entry.classes)
@@ -74,12 +74,12 @@ def cifar100_batches(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
 
 
 def _batch(entry: ImageEntry, path: Path, labels: bytes) -> StoredImages:
-    with _present(entry, path).open("rb") as file:
+    with present(entry, path).open("rb") as file:
         try:
             table = _ArraysOnly(file, encoding="bytes").load()
             pixels, numbers = np.asarray(table[b"data"]).reshape(-1, *CIFAR), np.asarray(table[labels], np.int64)
         except Exception as error:  # a damaged pickle raises whatever its last command happens to hit
-            raise _not_the_format(entry, path, "a pickled batch of CIFAR", f"it cannot be read ({error})") from error
+            raise not_the_format(entry, path, "a pickled batch of CIFAR", f"it cannot be read ({error})") from error
     return StoredImages(entry.name, pixels, numbers, entry.classes)
 
 
@@ -118,7 +118,7 @@ def idx_arrays(entry: ImageEntry, folder: Path, part: str) -> tuple[NDArray[np.u
     stem = IDX_STEMS[part]
     plain = (folder / f"{stem}-images-idx3-ubyte", folder / f"{stem}-labels-idx1-ubyte")
     found = [path if path.exists() else path.with_name(f"{path.name}.gz") for path in plain]
-    images, labels = (read_idx(_present(entry, path)) for path in found)
+    images, labels = (read_idx(present(entry, path)) for path in found)
     return images, labels
 
 
@@ -130,7 +130,7 @@ def grey_npz(entry: ImageEntry, path: Path, part: str) -> ImageSet:
 
 def _grey(entry: ImageEntry, path: Path, images: NDArray[Any], labels: NDArray[Any]) -> StoredImages:
     if images.shape[1:] != (28, 28):
-        raise _not_the_format(entry, path, "images (N, 28, 28)", f"they have shape {images.shape}")
+        raise not_the_format(entry, path, "images (N, 28, 28)", f"they have shape {images.shape}")
     return StoredImages(entry.name, images[:, None], labels, entry.classes)
 
 
@@ -143,34 +143,22 @@ def tiny_npz(entry: ImageEntry, path: Path, part: str) -> ImageSet:
         )
     arrays = read_npz(entry, path, ("x", "y"))
     if arrays["x"].shape[1:] != (32, 32, 3):
-        raise _not_the_format(entry, path, "images (N, 32, 32, 3)", f"they have shape {arrays['x'].shape}")
+        raise not_the_format(entry, path, "images (N, 32, 32, 3)", f"they have shape {arrays['x'].shape}")
     return StoredImages(entry.name, arrays["x"].transpose(0, 3, 1, 2), arrays["y"], entry.classes)
 
 
 def svhn_mat(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
     """SVHN's cropped digits in MATLAB's format 5: `X` (32, 32, 3, N) and `y` (N, 1), where 10 is the digit 0."""
     scipy = package("scipy.io", "reads MATLAB files", "images")
-    path = _present(entry, folder / f"{part}_32x32.mat")
+    path = present(entry, folder / f"{part}_32x32.mat")
     try:
         table = scipy.loadmat(path, variable_names=("X", "y"))
         images, labels = table["X"], table["y"].reshape(-1)
     except Exception as error:  # SciPy raises whatever a damaged file makes it stumble over
-        raise _not_the_format(entry, path, "a MATLAB file with X and y", f"it cannot be read ({error})") from error
+        raise not_the_format(entry, path, "a MATLAB file with X and y", f"it cannot be read ({error})") from error
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3):
-        raise _not_the_format(entry, path, "images (32, 32, 3, N)", f"they have shape {images.shape}")
+        raise not_the_format(entry, path, "images (32, 32, 3, N)", f"they have shape {images.shape}")
     return StoredImages(entry.name, images.transpose(3, 2, 0, 1), np.where(labels == 10, 0, labels), entry.classes)
-
-
-def _present(entry: ImageEntry, path: Path) -> Path:
-    """`path`; DataError if there is no such file."""
-    if not path.is_file():
-        raise DataError(f"Expected {entry.name} to have a file {path.name}, but {path.parent} has none; {entry.cure}.")
-    return path
-
-
-def _not_the_format(entry: ImageEntry, path: Path, expected: str, got: str) -> DataError:
-    """The error that says that a file of the set is something else."""
-    return DataError(f"Expected {path} to hold {expected}, but {got}; {entry.cure}.")
 
 
 # Folders of files
@@ -178,17 +166,17 @@ def _not_the_format(entry: ImageEntry, path: Path, expected: str, got: str) -> D
 
 def tiny_folder(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
     """Tiny ImageNet as it is published; ``wnids.txt`` gives the order of the classes, ``val`` is the test part."""
-    wnids = _present(entry, folder / "wnids.txt").read_text().split()
+    wnids = present(entry, folder / "wnids.txt").read_text().split()
     numbers = {wnid: label for label, wnid in enumerate(wnids)}
     if not len(wnids) == len(numbers) == entry.classes:
-        raise _not_the_format(entry, folder / "wnids.txt", f"{entry.classes} wnids", f"it has {len(numbers)}")
+        raise not_the_format(entry, folder / "wnids.txt", f"{entry.classes} wnids", f"it has {len(numbers)}")
     if part == "train":
         by_class = _by_class(folder, ((f"train/{wnid}/images", label) for wnid, label in numbers.items()))
         return _image_files(entry, folder, *by_class, entry.classes, TINY)
-    path = _present(entry, folder / "val" / "val_annotations.txt")
+    path = present(entry, folder / "val" / "val_annotations.txt")
     rows = [line.split("\t") for line in path.read_text().splitlines() if line.strip()]
     if any(len(row) < 2 or row[1] not in numbers for row in rows):
-        raise _not_the_format(entry, path, "a file name and a wnid of wnids.txt in every line", "a line has not")
+        raise not_the_format(entry, path, "a file name and a wnid of wnids.txt in every line", "a line has not")
     files, labels = [f"val/images/{row[0]}" for row in rows], [numbers[row[1]] for row in rows]
     return _image_files(entry, folder, files, labels, entry.classes, TINY)
 
@@ -231,7 +219,7 @@ def letter_folders(entry: ImageEntry, folder: Path, _: str) -> ImageSet:
     read = [(_letter(folder / file), label) for file, label in zip(files, labels, strict=True)]
     whole = [(image, label) for image, label in read if image is not None]
     if not whole:
-        raise _not_the_format(entry, folder, "PNG files in folders A to J", f"none of its {len(files)} can be decoded")
+        raise not_the_format(entry, folder, "PNG files in folders A to J", f"none of its {len(files)} can be decoded")
     if len(whole) < len(files):
         broken = len(files) - len(whole)
         warnings.warn(f"Left out {broken} of {len(files)} files of {entry.name}, which are no images.", stacklevel=3)
@@ -251,7 +239,7 @@ def _image_files(
 ) -> ImageFiles:
     pillow()
     if not files:
-        raise _not_the_format(entry, root, "JPEG or PNG files in folders of classes", "it has none")
+        raise not_the_format(entry, root, "JPEG or PNG files in folders of classes", "it has none")
     return ImageFiles(entry.name, root, files, labels, classes, shape, crop)
 
 

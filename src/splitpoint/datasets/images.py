@@ -14,7 +14,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from splitpoint.datasets.entry import command_for, locate, missing
 from splitpoint.datasets.image_set import ImageSet, Joined, Shape, in_unit_range
 from splitpoint.datasets.registry import IMAGE_SETS
 from splitpoint.errors import DataError, SettingsError
@@ -30,16 +29,8 @@ def load(name: str, part: Literal["train", "test"]) -> ImageSet:
     if name not in IMAGE_SETS:
         raise SettingsError(f"Expected an image set among {', '.join(IMAGE_SETS)}, but got {name!r}.")
     entry = IMAGE_SETS[name]
-    if part not in ("train", "test"):
-        raise SettingsError(f"Expected the part 'train' or 'test' of {name}, but got {part!r}.")
-    if part == "train" and not entry.trainable:
-        raise DataError(f"Expected the part 'test' of {name}, which has no other, but got 'train'.")
-    for form in entry.forms:
-        path = locate(form.path)
-        if path is not None:
-            return form.reader(entry, path, part)
-    remedy = entry.by_hand or f"put it into such a folder or run: {command_for(name)}"
-    raise missing(" or ".join(entry.paths), remedy)
+    form, path = entry.form_for(part)
+    return form.reader(entry, path, part)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from splitpoint.datasets import tables
 from splitpoint.datasets.arrays import array_checksum, file_matches, read_npz
-from splitpoint.datasets.entry import VARIABLE, ImageEntry, TableEntry, command_for, folders, locate
+from splitpoint.datasets.entry import VARIABLE, Entry, SceneEntry, TableEntry, command_for, folders, locate
 from splitpoint.datasets.image_readers import idx_arrays
 from splitpoint.datasets.registry import DataSet, entries, entry
-from splitpoint.errors import DataError
+from splitpoint.errors import DataError, SettingsError
 
 MOST_ENTRIES = 50_000
 """Entries of a folder whose sizes are added up."""
@@ -26,7 +26,7 @@ MOST_ENTRIES = 50_000
 class Finding:
     """One set: its `size` in rows, and where it is; `verdict` is what checking it said, empty if nobody has checked.
 
-    `damage` is the sentence that says what is wrong, empty where nothing is.
+    `damage` is the sentence that says what is wrong, or why nobody can tell; empty where nothing is.
     """
 
     name: str
@@ -101,6 +101,8 @@ def _checked(found: Finding, expected: DataSet) -> Finding:
         reordered = verify(expected, found.path)
     except DataError as error:
         return replace(found, verdict="DAMAGED", damage=str(error))
+    except SettingsError as error:  # a package that reads it is missing
+        return replace(found, verdict="unread", damage=str(error))
     return replace(found, verdict="reordered" if reordered else "whole")
 
 
@@ -130,6 +132,9 @@ def verify(expected: DataSet, path: Path) -> bool:
     """
     if isinstance(expected, TableEntry):
         return tables.read(expected, path)[1]
+    if isinstance(expected, SceneEntry):
+        _verify_scenes(expected, path)
+        return False
     checksums = expected.form_at(path).checksums
     if path.is_file():
         verify_arrays(expected, checksums, read_npz(expected, path, checksums))
@@ -142,14 +147,26 @@ def verify(expected: DataSet, path: Path) -> bool:
     return False
 
 
-def verify_arrays(expected: ImageEntry, checksums: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
+def _verify_scenes(expected: SceneEntry, path: Path) -> None:
+    """Every part must be what its reader takes, and have the checksums that are known."""
+    form = expected.form_at(path)
+    known = {key: checksum for key, checksum in form.checksums.items() if checksum}
+    if path.is_dir():
+        _verify_files(expected, known, path)
+    elif known:
+        verify_arrays(expected, known, read_npz(expected, path, known))
+    for part in ("train", "test") if expected.trainable else ("test",):
+        form.reader(expected, path, part)
+
+
+def verify_arrays(expected: Entry, checksums: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """DataError if an array differs from its checksum."""
     for key, checksum in checksums.items():
         if array_checksum(arrays[key]) != checksum:
             raise DataError(f"Expected the values of {expected.name}, but its array {key} has others; {expected.cure}.")
 
 
-def _verify_files(expected: ImageEntry, checksums: Mapping[str, str], folder: Path) -> None:
+def _verify_files(expected: Entry, checksums: Mapping[str, str], folder: Path) -> None:
     """DataError if a file is missing from the folder or differs from its checksum, or if files are too few or many."""
     for key, checksum in checksums.items():
         kind, _, value = checksum.partition(":")

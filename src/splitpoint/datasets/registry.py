@@ -11,10 +11,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from splitpoint.datasets import arrays
 from splitpoint.datasets import image_readers as read
-from splitpoint.datasets.entry import Entry, Form, ImageEntry, Source, TableEntry
+from splitpoint.datasets import scene_readers as scenes
+from splitpoint.datasets.entry import Entry, Form, ImageEntry, SceneEntry, Source, TableEntry
 from splitpoint.errors import SettingsError
 
-DataSet: TypeAlias = TableEntry | ImageEntry
+DataSet: TypeAlias = TableEntry | ImageEntry | SceneEntry
 
 _UCI = "https://archive.ics.uci.edu/static/public"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
@@ -199,6 +200,56 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
         licence="MIT", packed="folder", trainable=False,
         sources=(Source(f"{_HENDRYCKS}/imagenet-o.tar", "md5:86bd7a50c1c4074fb18fc5f219d6d50b"),),
         forms=(Form("imagenet-o", read.imagenet_o, {"n*/*.JPEG": "files:2000"}),)),
+    SceneEntry(name="nyu_depth", title="NYU Depth V2", size="over 27,000 x 128 x 160 x 3", depth=True,
+        sources=(), licence="none stated", ood=("apolloscape",),
+        by_hand="put depth_train.h5 and depth_test.h5, which neurips2020/download_data.sh of "
+        "github.com/aamini/evidential-deep-learning gets, into nyu_depth below a folder of SPLITPOINT_DATA, or "
+        "nyu_depth_v2_labeled.mat and splits.mat of cs.nyu.edu/~silberman/datasets/nyu_depth_v2.html into nyu_depth_v2",
+        forms=(
+            Form("nyu_depth", scenes.authors_h5, {"depth_train.h5": "files:1", "depth_test.h5": "files:1"}),
+            Form("nyu_depth_v2", scenes.nyu_mat, {"nyu_depth_v2_labeled.mat": "files:1", "splits.mat": "files:1"},
+                "1,449 x 480 x 640 x 3"),
+            Form("nyu_64x80.npz", scenes.nyu_npz, {
+                "rgb": "sha256:71ff2ccdefe82fcf714d065155bc154d43de352c1f10fe6efbf7a697b6ad2690",
+                "depth": "sha256:a60521d3adb82a3469ef49d552731a4dfc405e19d27c64da5ec06e1e4582dcd9",
+                "depth_scale_m": "sha256:d7ad8341478ae86384efeb1649990efa8732a829670da46f5917e2687cac39b5",
+                "train_idx": "sha256:8701953a28e42353ebafecd3938ece7e377bb17ad1bc0768e3e345f9f8c89ab0",
+                "test_idx": "sha256:cc9575ffd1e1705986a3e3367741edd150c36b5e7c8dead561550c3e0c4553f0",
+            }, "1,449 x 64 x 80 x 3"),
+        )),
+    SceneEntry(name="apolloscape", title="ApolloScape", size="1,000 x 128 x 160 x 3", trainable=False,
+        sources=(), licence="by agreement, non-commercial",
+        by_hand="put apolloscape_test.h5, which neurips2020/download_data.sh of "
+        "github.com/aamini/evidential-deep-learning gets, into a folder of SPLITPOINT_DATA, or JPEG images of "
+        "apolloscape.auto/stereo.html, those of the left camera alone, into apolloscape below one",
+        forms=(
+            Form("apolloscape_test.h5", scenes.images_h5, {"image": ""}),
+            Form("apolloscape", scenes.photographs, {"**/*.jpg": ""}, "any number of images"),
+        )),
+    SceneEntry(name="camvid", title="CamVid", size="701 x 720 x 960 x 3", trainable=False,
+        sources=(), licence="none stated",
+        by_hand="put the 701 images of mi.eng.cam.ac.uk/research/projects/VideoRec/CamVid into 701_StillsRaw_full "
+        "below a folder of SPLITPOINT_DATA",
+        forms=(
+            Form("701_StillsRaw_full", scenes.photographs, {"*.png": "files:701"}),
+            Form("camvid_64x80.npz", scenes.named_npz, {
+                "rgb": "sha256:8b56f9ac56c0490494d1ff0961ab4691108b3fc78f34100688f2706c43dc393c",
+                "name": "sha256:0c1508917f7a8329a2e140c5778fd5db9cb0a14b07beb32313ccffbe5836cc18",
+            }, "701 x 64 x 80 x 3"),
+        )),
+    SceneEntry(name="kitti_road", title="KITTI road", size="579 images", trainable=False,
+        sources=(), licence="CC BY-NC-SA 3.0",
+        by_hand="unpack data_road.zip of www.cvlibs.net/datasets/kitti/eval_road.php below a folder of SPLITPOINT_DATA",
+        forms=(
+            Form("data_road", scenes.photographs, {
+                "training/image_2/*.png": "files:289",
+                "testing/image_2/*.png": "files:290",
+            }),
+            Form("kitti_road_64x80.npz", scenes.named_npz, {
+                "rgb": "sha256:0e8c04f8f5f33ce17fc18eb033b752d9547d661b52058ae62056b3fa6f2307d9",
+                "name": "sha256:61ad891c11e59df55a641159db46a48d937e9ca25dbac199170bc7724ab81b41",
+            }, "579 x 64 x 80 x 3"),
+        )),
 )}
 """The sets by name. The tables are as the customary experiments use them (Hernandez-Lobato and Adams, 2015)."""
 # fmt: on
@@ -227,7 +278,8 @@ class _OfKind(Mapping[str, _Kind]):
 
 TABLES: Mapping[str, TableEntry] = _OfKind(TableEntry)
 IMAGE_SETS: Mapping[str, ImageEntry] = _OfKind(ImageEntry)
-"""The tables and the sets of images in `SETS`."""
+SCENES: Mapping[str, SceneEntry] = _OfKind(SceneEntry)
+"""The tables, the sets of images and the sets of scenes in `SETS`."""
 
 
 def entry(name: str) -> DataSet:
