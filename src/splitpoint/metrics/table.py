@@ -21,6 +21,9 @@ from splitpoint.prediction import ClassificationPrediction, Prediction, Regressi
 LEVEL = 0.95
 """Level of every interval in the published tables and in the suites that are compared with them."""
 
+DRIVING = {"apolloscape": "ApolloScape", "camvid": "CamVid", "kitti_road": "KITTI road"}
+"""Sets of driving scenes that the depth suite tells from rooms one by one, and how columns call them."""
+
 Task: TypeAlias = Literal["regression", "classification"]
 Better: TypeAlias = Literal["lower", "higher", "level", "none"]
 
@@ -223,6 +226,9 @@ def _classification(
 METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     _regression(regression.rmse, "RMSE", "lower", "Root mean squared error of the mean, in units of the target.",
         unit="target"),
+    Metric("rmse_authors", on_targets(regression.mae), "RMSE (authors' code)", "lower",
+        "Mean absolute error over all pixels, which the published code for depth prints as RMSE.",
+        task="regression", unit="target", needs=("coverage",)),
     _regression(regression.winkler, "Winkler score", "lower",
         "Width of the interval plus 2 / (1 - level) times every miss.", unit="target"),
     _regression(regression.picp, "PICP", "level", "Share of test targets inside the interval."),
@@ -284,6 +290,8 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("auroc_adversarial", of_group(auroc, "adversarial"), "AUROC adversarial", "higher",
         "How well support tells attacked or natural adversarial images from test images.",
         needs=("adversarial",)),
+    Metric("auroc_adversarial_map", of_group(auroc, "adversarial", "epistemic"), "AUROC adversarial, map", "higher",
+        "The same of the mean of the epistemic map.", task="regression", needs=("adversarial", "coverage")),
     Metric("auroc_adversarial_entropy", of_group(auroc, "adversarial", "aleatoric"), "AUROC adversarial, entropy",
         "higher", "The same of the entropy.", task="classification", needs=("adversarial",)),
     Metric("aupr_adversarial", of_group(aupr, "adversarial"), "AUPR adversarial", "higher",
@@ -294,6 +302,11 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("auroc_ood", of_group(auroc, "ood"), "AUROC out of distribution", "higher",
         "How well support (the epistemic score of methods that have no other) tells inputs out of distribution: out "
         "of the training range, or of other data sets.", needs=("ood",)),
+    *(Metric(f"auroc_ood_{name}", None, f"AUROC {title}", "higher", "The same for this set alone.", task="regression")
+        for name, title in DRIVING.items()),
+    Metric("auroc_ood_map", of_group(auroc, "ood", "epistemic"), "AUROC out of distr., map", "higher",
+        "The same of the mean of the epistemic map, which is all that most methods have.",
+        task="regression", needs=("ood", "coverage")),
     Metric("auroc_ood_entropy", of_group(auroc, "ood", "aleatoric"), "AUROC out of distr., entropy", "higher",
         "The same of the entropy.", task="classification", needs=("ood",)),
     Metric("aupr_ood", of_group(aupr, "ood"), "AUPR out of distribution", "higher",

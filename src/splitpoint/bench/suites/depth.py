@@ -26,7 +26,7 @@ from splitpoint.bench.workers import check_device
 from splitpoint.datasets.scene_set import Size
 from splitpoint.datasets.scenes import SCENES
 from splitpoint.errors import SettingsError
-from splitpoint.metrics import auroc, measured
+from splitpoint.metrics import auroc, ause, measured
 from splitpoint.networks import Factory, NetworkTraining, Prepared, fold_units, prepared_plain
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import Predictor
@@ -69,6 +69,7 @@ class Setting:
         schedule: of all networks.
         heads: settings of heads with the paper's recipe.
         inverse: whether targets are inverse depths, as in the authors' files, and not metres.
+        ood: sets out of distribution; empty for those that the paper takes for a data set.
     """
 
     width: int
@@ -76,18 +77,24 @@ class Setting:
     schedule: MapSchedule
     heads: Mapping[str, Any]
     inverse: bool
+    ood: tuple[str, ...] = ()
 
 
 PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
-        16, "batch", MapSchedule(30, 2e-3, 16), {"epochs": 40, "batch_size": 1024, "learning_rate": 1e-3}, False
+        16,
+        "batch",
+        MapSchedule(30, 2e-3, 16),
+        {"epochs": 40, "batch_size": 1024, "learning_rate": 1e-3},
+        inverse=False,
+        ood=("camvid", "kitti_road"),
     ),
     "paper": Setting(
         32,
         "none",
         MapSchedule(None, 5e-5, 32, rise=0.0, iterations=60_000),
         {"epochs": 89, "batch_size": PIXEL_BATCH, "learning_rate": 5e-5},
-        True,
+        inverse=True,
     ),
 }
 """By name. The heads of "paper" take about 60,000 steps on 21,600 images."""
@@ -108,15 +115,14 @@ def sizes(text: str) -> Size:
 
 def options() -> tuple[Option, ...]:
     """Options of the suite."""
-    with_depth = [name for name, entry in SCENES.items() if entry.depth]
     return (
-        Option("datasets", "data sets", lambda: with_depth, (with_depth[0],)),
+        Option("datasets", "data sets", lambda: _scenes(depth=True), ("nyu_depth",)),
         Option("methods", "ids of methods, beside which controls are always run", lambda: list(RIVALS)),
         Option("size", "height x width of all images", default="64x80", many=False),
         Option("width", "channels of the first stage of the U-Net (default: that of the protocol)", default=None,
                kind=int, many=False),
         Option("norm", "of the U-Net, where not that of the protocol", lambda: ("batch", "none"), None, many=False),
-        Option("ood", "sets out of distribution, where not those of the data set", _without_depth, None),
+        Option("ood", "sets out of distribution, where not those of the protocol", lambda: _scenes(depth=False), None),
         Option("attack_eps", "steps of the attack", default=STRENGTHS, kind=float),
         Option("images", "most training images, and of every part that tests (default: all)", default=None, kind=int,
                many=False),
@@ -125,8 +131,9 @@ def options() -> tuple[Option, ...]:
     )  # fmt: skip
 
 
-def _without_depth() -> list[str]:
-    return [name for name, entry in SCENES.items() if not entry.depth]
+def _scenes(*, depth: bool) -> list[str]:
+    """Sets of scenes with or without depths, by name."""
+    return [name for name, entry in SCENES.items() if entry.depth == depth]
 
 
 def cells(request: Request) -> list[Work]:
@@ -143,7 +150,7 @@ def cells(request: Request) -> list[Work]:
     setting = PROTOCOLS[request["protocol"]]
     found = []
     for dataset in request["datasets"]:
-        ood = tuple(request["ood"] or SCENES[dataset].ood)
+        ood = tuple(request["ood"] or setting.ood or SCENES[dataset].ood)
         own = {
             "ood": ood,
             "size": sizes(request["size"]),
@@ -313,6 +320,8 @@ def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:  # n
     said = judged(asked.predict, asked.attacked, data, work.options["strengths"])
     metrics = measured(said.evidence, recorded=True)
     known = said.evidence.known.support
+    assert isinstance(said.evidence.prediction, RegressionPrediction)
+    metrics |= {"ause": ause(said.evidence.prediction, said.evidence.target)}
     metrics |= {f"auroc_ood_{name}": auroc(known, scores.support) for name, scores in said.ood.items()}
     metrics |= {"train_s_per_epoch": asked.epoch_seconds}
     return Result(metrics, said.seconds_per_image)
