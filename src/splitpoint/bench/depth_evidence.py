@@ -1,4 +1,4 @@
-"""What a method predicts on the scenes of a trial: every pixel that has a depth, a score for every image, the attack."""
+"""What a method predicts on the scenes of a trial: pixels that have a depth, a score for every image, the attack."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from splitpoint.attacks import fgsm
 from splitpoint.batches import placement
 from splitpoint.bench.map_training import Parts, read
 from splitpoint.datasets import scenes
-from splitpoint.datasets.scenes import SceneSet
 from splitpoint.datasets.scene_set import Size
+from splitpoint.datasets.scenes import SceneSet
 
 HELD_OUT_SHARE = CALIBRATION_SHARE = 0.1
 """Of the training images: those that end trainings, and those that calibrate."""
@@ -59,7 +59,14 @@ class DepthTrial:
 
 
 def depth_trial(
-    dataset: str, ood: Sequence[str], number: int, *, size: Size, seed: int = 0, images: int | None = None, inverse: bool = False
+    dataset: str,
+    ood: Sequence[str],
+    number: int,
+    *,
+    size: Size,
+    seed: int = 0,
+    images: int | None = None,
+    inverse: bool = False,
 ) -> DepthTrial:
     """The scenes of trial `number`, which depend on the arguments only.
 

@@ -185,7 +185,7 @@ class MapTraining:
                 images, depth = augmented(*read(train, places), generator)
                 optimiser.zero_grad()
                 loss = self._loss(stack, images, depth, part)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimiser.step()
                 total += len(places) * loss.detach()
         return float(total) / sum(map(len, batches))

@@ -1,4 +1,4 @@
-"""The U-Net of the depth experiment (Ronneberger et al. 2015): from images (N, 3, H, W) in [0, 1] to maps (N, 1, H, W)."""
+"""The U-Net of the depth experiment (Ronneberger et al. 2015): images (N, 3, H, W) in [0, 1] to maps (N, 1, H, W)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class UNet(nn.Module):
 
 
 def _upwards(widths: list[int]) -> list[tuple[int, int]]:
-    return [(fine, coarse) for fine, coarse in itertools.pairwise(widths)][::-1]
+    return list(itertools.pairwise(widths))[::-1]
 
 
 DECODER = tuple(f"up.{step}" for step in range(STEPS))

@@ -39,7 +39,7 @@ class Evidence:
         rows: scores of every test row, one each (see `row_scores`); None where those of `prediction` are.
         ood: scores of inputs out of distribution, one for each row; a whole prediction has them too.
         adversarial: the same of attacked inputs, or of natural adversarial ones.
-        attack: "accuracy" of classes or "rmse" of numbers, mean "epistemic" score, and the mean root of "sds" where there
+        attack: "accuracy" of classes or "rmse" of numbers, mean "epistemic" score, and mean root of "sds" if there
             is one, under attacks of growing strength.
         threshold: `support` above which a row is flagged.
         coverage: of dense targets, the share of the entries of every row that are inside their interval.

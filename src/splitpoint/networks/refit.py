@@ -22,7 +22,7 @@ from splitpoint.hooks import frozen
 from splitpoint.layout import Layout
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
-from splitpoint.networks.trainer import Trainer, plain_step, Units, member_seeds
+from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, item_of, rows_in, train_epoch
 from splitpoint.recording import Columns, Source
 from splitpoint.tasks import Regression, Rows

@@ -223,9 +223,7 @@ def prepared_plain(pattern: nn.Module | Factory, data: Data, settings: NetworkTr
         data: all rows that the network will be trained on.
         settings: of the batches in which they are read.
     """
-    trainer = Trainer.of(
-        pattern, [data], settings, lambda *_: Regression(), output_key=None, seed=0, progress=False
-    )
+    trainer = Trainer.of(pattern, [data], settings, lambda *_: Regression(), output_key=None, seed=0, progress=False)
     return Prepared.of(trainer, pattern, lambda network, _: network, plain_step(trainer.task))
 
 

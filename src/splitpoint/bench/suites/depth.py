@@ -17,10 +17,11 @@ from splitpoint.bench.depth_controls import CONTROLS, STATISTICS, WIDTHS, Widths
 from splitpoint.bench.depth_evidence import Predict, judged
 from splitpoint.bench.depth_trials import STRENGTHS, DepthTrial, depth_trial
 from splitpoint.bench.image_experiments import machine_options
+from splitpoint.bench.map_drawings import map_drawing
 from splitpoint.bench.map_training import MapSchedule, MapTraining
 from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Fit, Option, Request, Result, Suite, Work
-from splitpoint.bench.suites.images import POST_HOC, member_seeds
+from splitpoint.bench.suites.images import DRAWN_TRIAL, POST_HOC, member_seeds
 from splitpoint.bench.unet import DECODER, UNet
 from splitpoint.bench.workers import check_device
 from splitpoint.datasets.scene_set import Size
@@ -259,12 +260,13 @@ def _post_hoc(work: Work, data: DepthTrial) -> Iterator[Fit]:
     trained, epoch = _seconds([once])
     for name in work.methods:
         began = time.process_time()
+        found: Any = base
         if name in STATISTICS:
-            yield Fit(name, [base], settings(work), 0.0, Answering(None, base, 0.0))
+            yield Fit(name, [found], settings(work), 0.0, Answering(None, base, 0.0))
             continue
         if name in WIDTHS:
-            found: Any = Widths.of(base, WIDTHS[name], data, device)
-            predict = found
+            found = Widths.of(base, WIDTHS[name], data, device)
+            predict: Predict = found
         else:
             held_out = data.calibration if "regression" in METHODS[name].held_out else None
             found = method_of(name, work).fit(
@@ -312,7 +314,7 @@ def _seconds(trainings: Sequence[MapTraining]) -> tuple[float, float]:
 # Judging
 
 
-def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:  # noqa: ARG001
+def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:
     """Metrics of a fitted method or a control."""
     asked: Answering = fitted.context
     if asked.predict is None:
@@ -324,7 +326,11 @@ def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:  # n
     metrics |= {"ause": ause(said.evidence.prediction, said.evidence.target)}
     metrics |= {f"auroc_ood_{name}": auroc(known, scores.support) for name, scores in said.ood.items()}
     metrics |= {"train_s_per_epoch": asked.epoch_seconds}
-    return Result(metrics, said.seconds_per_image)
+    drawing = None
+    if work.trials[place] == DRAWN_TRIAL:
+        cell, unit = DEPTH.cell(work, fitted.method), data.test.unit
+        drawing = map_drawing(cell, said, asked.predict, asked.attacked, data, unit)
+    return Result(metrics, said.seconds_per_image, drawing)
 
 
 def obstacles(record: Record) -> tuple[str, ...]:
