@@ -116,16 +116,22 @@ def image_factor(ratios: Sequence[Tensor], level: float) -> float:
     return float(ordered[place])
 
 
-def separations(statistic: Statistic, network: nn.Module, data: DepthTrial) -> dict[str, float]:
+def separations(
+    statistic: Statistic, network: nn.Module, data: DepthTrial, strengths: Sequence[float]
+) -> dict[str, float]:
     """What a statistic tells apart, under the names that the same have of scores.
 
     Args:
         statistic: of images.
         network: what the attack on test images looks at.
         data: the trial.
+        strengths: of the attack; that of the table is left out where it is not among them.
     """
     known = torch.cat([statistic(images) for images, _ in batches(data.test)])
-    attacked = torch.cat([statistic(images.cpu()) for _, images, _ in sweep(data.test, network, [TABLE_STRENGTH])])
     ood = {name: torch.cat([statistic(images) for images, _ in batches(found)]) for name, found in data.ood.items()}
-    found = {"auroc_adversarial": auroc(known, attacked), "auroc_ood": auroc(known, torch.cat(list(ood.values())))}
-    return found | {f"auroc_ood_{name}": auroc(known, scores) for name, scores in ood.items()}
+    separated = {f"auroc_ood_{name}": auroc(known, scores) for name, scores in ood.items()}
+    separated["auroc_ood"] = auroc(known, torch.cat(list(ood.values())))
+    if TABLE_STRENGTH in strengths:
+        attacked = [statistic(images.cpu()) for _, images, _ in sweep(data.test, network, [TABLE_STRENGTH])]
+        separated["auroc_adversarial"] = auroc(known, torch.cat(attacked))
+    return separated

@@ -317,9 +317,10 @@ def _seconds(trainings: Sequence[MapTraining]) -> tuple[float, float]:
 def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:
     """Metrics of a fitted method or a control."""
     asked: Answering = fitted.context
+    strengths = work.options["strengths"]
     if asked.predict is None:
-        return Result(separations(STATISTICS[fitted.method], asked.attacked, data), 0.0)
-    said = judged(asked.predict, asked.attacked, data, work.options["strengths"])
+        return Result(separations(STATISTICS[fitted.method], asked.attacked, data, strengths), 0.0)
+    said = judged(asked.predict, asked.attacked, data, strengths)
     metrics = measured(said.evidence, recorded=True)
     known = said.evidence.known.support
     assert isinstance(said.evidence.prediction, RegressionPrediction)
