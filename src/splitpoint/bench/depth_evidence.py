@@ -30,9 +30,8 @@ def image_scores(prediction: RegressionPrediction) -> Prediction:
     The others, and `support` where there is none, are means of the map.
     """
     found = row_scores(prediction)
-    image = getattr(prediction, "image", None)
-    own = found.epistemic if image is None else image.epistemic.double().flatten()
-    return replace(found, support=own)
+    own = getattr(prediction, "image_epistemic", None)
+    return replace(found, support=found.epistemic if own is None else own.double())
 
 
 def coverage_of_images(prediction: RegressionPrediction, target: Tensor) -> Tensor:
@@ -61,7 +60,10 @@ class Pixels:
         draws = torch.rand(target.shape, generator=generator).masked_fill(target.isnan(), 2.0).flatten(1)
         last = draws.kthvalue(min(self.each, draws.shape[1]), 1, keepdim=True).values
         kept = ((draws <= last) & (draws < 2)).reshape(target.shape)
-        self.parts.append(replace(prediction, reference=None)[kept])
+        names = ("aleatoric", "epistemic", "total", "mean", "lowers", "uppers", "scale", "freedom")
+        values = {name: getattr(prediction, name) for name in names}
+        pixels = {name: None if value is None else value[kept] for name, value in values.items()}
+        self.parts.append(RegressionPrediction(**pixels, reference=None, levels=prediction.levels))
         self.targets.append(target[kept])
 
 

@@ -24,6 +24,9 @@ POINTS, BINS = 50, 20
 COLUMNS = 4
 """Strengths of the attack whose maps are shown, evenly spread."""
 
+MOST_SHOWN = 0.995
+"""Share of the pixels of errors and scores that have colours of their own; the largest numbers share the last one."""
+
 SHADES = 255
 """Colours of a map; one more is that of what has no number."""
 
@@ -124,10 +127,11 @@ def _in_order(found: Mapping[str, list[Tensor]]) -> dict[str, list[Tensor]]:
 
 
 def _highest(maps: Sequence[Tensor]) -> float:
-    """The largest number, 1 where none is above 0."""
-    known = torch.stack(list(maps))
+    """The number that few are above, so that single pixels do not darken all others; 1 where it is not above 0."""
+    known = torch.stack(list(maps)).double()
     known = known[known.isfinite()]
-    return float(known.max()) if len(known) and float(known.max()) > 0 else 1.0
+    found = float(known.quantile(MOST_SHOWN)) if len(known) else 0.0
+    return found if found > 0 else 1.0
 
 
 def _coloured(maps: Sequence[Tensor], low: float, high: float) -> tuple[str, ...]:
