@@ -38,7 +38,9 @@ def published_nyu(folder, train, test, count):
     depths = np.random.default_rng(1).uniform(0.7, 10, (count, *SIZE)).astype(np.float32)
     h5(folder / "nyu_depth_v2_labeled.mat", images=images.transpose(0, 3, 2, 1), depths=depths.transpose(0, 2, 1))
     numbers = {"trainNdxs": train, "testNdxs": test}
-    scipy.io.savemat(folder / "splits.mat", {key: np.array(rows, np.float64)[:, None] + 1 for key, rows in numbers.items()})
+    scipy.io.savemat(
+        folder / "splits.mat", {key: np.array(rows, np.float64)[:, None] + 1 for key, rows in numbers.items()}
+    )
     return images, depths
 
 

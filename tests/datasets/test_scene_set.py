@@ -41,7 +41,9 @@ def test_a_loader_reads_batches():
 def test_all_are_read_in_chunks(monkeypatch):
     found, read = scenes(2 * CHUNK + 3), []
     pixels = StoredPhotographs.pixels
-    monkeypatch.setattr(StoredPhotographs, "pixels", lambda self, rows, size: read.append(len(rows)) or pixels(self, rows, size))
+    monkeypatch.setattr(
+        StoredPhotographs, "pixels", lambda self, rows, size: read.append(len(rows)) or pixels(self, rows, size)
+    )
     images, targets = found.tensors()
     assert read == [CHUNK, CHUNK, 3]
     assert torch.equal(images[-1], found[-1][0])

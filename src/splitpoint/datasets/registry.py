@@ -200,7 +200,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
         licence="MIT", packed="folder", trainable=False,
         sources=(Source(f"{_HENDRYCKS}/imagenet-o.tar", "md5:86bd7a50c1c4074fb18fc5f219d6d50b"),),
         forms=(Form("imagenet-o", read.imagenet_o, {"n*/*.JPEG": "files:2000"}),)),
-    SceneEntry(name="nyu_depth", title="NYU Depth V2", size="over 27,000 x 128 x 160 x 3", depth=True,
+    SceneEntry(name="nyu_depth", title="NYU Depth V2", size="27,000+ x 128 x 160", depth=True,
         sources=(), licence="none stated", ood=("apolloscape",),
         by_hand="put depth_train.h5 and depth_test.h5, which neurips2020/download_data.sh of "
         "github.com/aamini/evidential-deep-learning gets, into nyu_depth below a folder of SPLITPOINT_DATA, or "
@@ -218,7 +218,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
             }, "1,449 x 64 x 80 x 3"),
         )),
     SceneEntry(name="apolloscape", title="ApolloScape", size="1,000 x 128 x 160 x 3", trainable=False,
-        sources=(), licence="by agreement, non-commercial",
+        sources=(), licence="terms of its site",
         by_hand="put apolloscape_test.h5, which neurips2020/download_data.sh of "
         "github.com/aamini/evidential-deep-learning gets, into a folder of SPLITPOINT_DATA, or JPEG images of "
         "apolloscape.auto/stereo.html, those of the left camera alone, into apolloscape below one",

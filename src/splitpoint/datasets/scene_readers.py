@@ -92,7 +92,7 @@ def _h5_array(
 def authors_h5(entry: SceneEntry, folder: Path, part: str) -> SceneSet:
     """``depth_train.h5`` and ``depth_test.h5``: `image` uint8 (N, H, W, 3) and `depth` uint8 (N, H, W, 1).
 
-    The depth is inverse, ``255 / metres``. Rows come scan by scan, but nothing says where a scan ends.
+    The depth is inverse, ``255 / metres``. Rows come place by place, but nothing says where one ends.
     """
     path = folder / f"depth_{part}.h5"
     images = _h5_array(entry, path, "image", (None, None, 3), "uint8")
@@ -182,8 +182,8 @@ def photographs(entry: SceneEntry, folder: Path, _: str) -> SceneSet:
     except OSError as error:
         raise not_the_format(entry, first, "an image", f"it cannot be read ({error})") from error
     source = PhotographFiles(entry.name, folder, tuple(files), (height, width))
-    empty = torch.arange(len(files))
-    return _named(SceneSet(entry.name, source, None, empty, tuple(files), source.size, empty), files)
+    places = torch.arange(len(files))
+    return _named(SceneSet(entry.name, source, None, places, tuple(files), source.size, places), files)
 
 
 # What the readers share
