@@ -32,7 +32,7 @@ def rooms(count, size=SIZE, seed=0):
 
 
 def scene_folder(folder, monkeypatch, count=240):
-    """A data folder with rooms (200 + 40 of 240) and two driving scenes, which are blue above and grey below (12, 10)."""
+    """A data folder with rooms (200 + 40 of 240) and two sets (12, 10) that are blue above and grey below."""
     images, depths = rooms(count)
     steps = np.clip(depths / 0.04, 1, 254).astype(np.uint8)
     steps[:, 0, 0] = 0

@@ -47,7 +47,7 @@ def test_every_image_counts_the_same_however_many_pixels_it_has():
 
 
 def test_a_fresh_image_is_covered_on_average():
-    """200 draws of 60 images whose errors share a size: mean coverage of pixels of a fresh one is at least the level."""
+    """Of 200 draws of 60 images whose errors share a size: the mean share of a fresh one that is covered."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for _ in range(200):
@@ -70,7 +70,6 @@ def test_widths_have_their_shape_and_cover_the_calibration_images(trial):
     for own in (constant(held), proportional(held)):
         inside = ((own.lower <= target) & (target <= own.upper))[~target.isnan()]
         assert 0.95 <= inside.float().mean() <= 1
-
 
 
 def test_statistics_of_colours_by_hand():

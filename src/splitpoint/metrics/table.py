@@ -317,10 +317,10 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("spearman_attack", attack_correlation, "Spearman under attack", "lower",
         "Rank correlation of accuracy and mean epistemic score over growing attacks; -1 where doubt rises as accuracy "
         "falls.", task="classification", needs=("attack",)),
-    Metric("spearman_sweep", sweep_correlation("epistemic"), "Spearman under attack", "higher",
+    Metric("spearman_sweep", sweep_correlation("epistemic"), "Spearman of RMSE under attack", "higher",
         "Rank correlation of the RMSE and the mean score of images over growing attacks; 1 where doubt rises with the "
         "error.", task="regression", needs=("attack",)),
-    Metric("spearman_sweep_sds", sweep_correlation("sds"), "Spearman under attack, SDS", "higher",
+    Metric("spearman_sweep_sds", sweep_correlation("sds"), "Spearman of RMSE under attack, SDS", "higher",
         "The same of the root of the self-consistency score.", task="regression", needs=("attack_sds",)),
     Metric("flagged_test", flagged("known"), "Flagged, test", "none",
         "Share of test images with less support than 95% of the calibration images; 0.05 is expected.",

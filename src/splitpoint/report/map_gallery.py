@@ -164,7 +164,7 @@ def _bar(row: MapRow) -> str:
             f'<rect x="2" y="{top:.2f}" width="12" height="{height + 0.3:.2f}" fill="rgb({red} {green} {blue})"/>'
         ]
     unit = f" {row.unit}" if row.unit else ""
-    for tick in svg.ticks(row.low, row.high, 4):
+    for tick in svg.ticks(row.low, row.high, 5):
         parts += [
             svg.line(14, y(tick), 18, y(tick), "axis"),
             svg.text(21, y(tick) + 4, svg.short(tick) + unit, "small"),

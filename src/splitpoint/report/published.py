@@ -4,7 +4,7 @@
 noise), ``tab:UCI-results2`` (log-normal), ``tab:UCI-results3`` (trimodal), ``tab:cubic-results``, and the ablations
 ``tab:training-reg-as`` and ``tab:model-reg-as``. Images, by data set and base network, and as fractions instead of
 percent: ``tab:CLS-results1``, and the ablations ``tab:training-cls-as``, ``tab:calib-cls-as`` and ``tab:model-cls-as``.
-Depth maps: ``tab:Monocular-Depth-result``, in units of inverse depth, times on the authors' machine.
+Depth maps: ``tab:Monocular-Depth-result``, in units of inverse depth, without its times, which are another machine's.
 The figures after ± are standard errors by the authors' code; the paper does not say.
 """
 

@@ -145,7 +145,7 @@ def test_the_command_takes_the_options(folder, tmp_path, capsys):
     found = {record.method: record for record in Journal(tmp_path).read()}
     assert set(found) == {"gaussian", *CONTROLS}
     assert found["gaussian"].settings["ood"] == "camvid"
-    assert "auroc_adversarial" not in found["gaussian"].metrics, "the strength of the table is not among those asked for"
+    assert "auroc_adversarial" not in found["gaussian"].metrics, "the strength of the table is not asked for"
 
 
 # What is trained, and how
