@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +63,7 @@ class Pixels:
         kept = ((draws <= last) & (draws < 2)).reshape(target.shape)
         names = ("aleatoric", "epistemic", "total", "mean", "lowers", "uppers", "scale", "freedom")
         values = {name: getattr(prediction, name) for name in names}
-        pixels = {name: None if value is None else value[kept] for name, value in values.items()}
+        pixels: dict[str, Any] = {name: None if value is None else value[kept] for name, value in values.items()}
         self.parts.append(RegressionPrediction(**pixels, reference=None, levels=prediction.levels))
         self.targets.append(target[kept])
 
