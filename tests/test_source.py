@@ -16,7 +16,8 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors"},
-    {"checks", "conformal"},
+    {"checks", "groups"},
+    {"conformal"},
     {"files", "prediction", "batches", "hooks", "layout"},
     {"consistency", "losses"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
@@ -38,6 +39,7 @@ ORDER = [
 ONLY = {
     "errors": set(),
     "checks": {"errors"},
+    "groups": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
     "metrics": {"errors", "prediction"},

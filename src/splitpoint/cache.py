@@ -86,6 +86,13 @@ class Table:
         """A whole column."""
         return self.columns[name].read(0, self.rows)
 
+    def groups(self) -> Tensor | None:
+        """(rows,) numbers from 0 of the groups that rows belong to; None where each stands for itself."""
+        if "group" not in self.columns:
+            return None
+        found: Tensor = self.column("group")[:, 0].unique(return_inverse=True)[1]
+        return found
+
     def joined(self, more: Rows) -> Table:
         """A table with further columns, which are kept in memory."""
         added: dict[ColumnName, Column] = {name: MemoryColumn(values) for name, values in more.items()}

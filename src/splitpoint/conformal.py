@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.groups import Owners
 
 SetScore = Literal["lac", "aps", "raps"]
 SET_SCORES: tuple[SetScore, ...] = get_args(SetScore)
@@ -21,28 +23,69 @@ FREE_CLASSES, PENALTY = 5, 0.01
 KEPT = 9_999
 """Most calibration scores that are kept: quantiles at levels of up to four decimals are those of all of them."""
 
+KEPT_GROUPS = 199
+"""Most groups that stand for themselves among calibration scores: of more, levels are rounded up to a 200th."""
+
 ROUNDING = 1e-6
 """Relative difference of probabilities that is rounding: the same row in another batch has the same set."""
 
 
-def conformal_factor(ratio: Tensor, level: float, counted: str = "residuals on each side") -> Tensor:
+def conformal_factor(
+    ratio: Tensor, level: float, counted: str = "residuals on each side", owners: Owners | None = None
+) -> Tensor:
     """Smallest factor that covers a share `level` of fresh rows: the ``ceil((n + 1) level)``-th smallest ratio.
 
     Args:
         ratio: (n,) residual size over predicted half-width on calibration rows of one side.
         level: share of that side to cover, in (0, 1).
         counted: what the ratios are, for the message when there are too few.
+        owners: the groups that the rows belong to; None where each stands for itself.
 
-    For exchangeable rows, ``P(size <= factor * half-width) >= level`` (split conformal prediction).
+    For exchangeable rows, ``P(size <= factor * half-width) >= level`` (split conformal prediction). Of rows in groups
+    see `group_factor`.
     """
-    rank = math.ceil((len(ratio) + 1) * level - 1e-9)
-    if rank > len(ratio):
-        needed = math.ceil(level / (1 - level) - 1e-9)
-        raise DataError(
-            f"Expected at least {needed} calibration {counted} for conformal prediction at level {level}, "
-            f"but got {len(ratio)}; give more calibration data, a lower level or another method."
+    count = len(ratio) if owners is None else len(owners.groups.unique())
+    rank = math.ceil((count + 1) * level - 1e-9)
+    if rank > count:
+        needed, among = (
+            math.ceil(level / (1 - level) - 1e-9),
+            "" if owners is None else "groups (images, sequences) of ",
         )
-    return ratio.kthvalue(rank).values
+        raise DataError(
+            f"Expected at least {needed} calibration {among}{counted} for conformal prediction at level {level}, "
+            f"but got {count}; give more calibration data, a lower level or another method."
+        )
+    return ratio.kthvalue(rank).values if owners is None else group_factor(ratio, level, owners)
+
+
+def group_factor(ratio: Tensor, level: float, owners: Owners) -> Tensor:
+    """Smallest factor that covers a share `level` of the rows of a fresh group, on average over groups.
+
+    With ``w_i`` the part of group i that lies on this side and ``m_i(f)`` the part of it with a ratio above f, the risk
+    is ``L_i(f) = m_i(f) - (1 - level) w_i``, which falls as f grows. The factor is the smallest with
+
+        ``sum_i L_i(f) + max_i L_i(f) <= 0``,
+
+    conformal risk control (Angelopoulos et al. 2022) where a fresh group has at most the risk of the worst of those
+    seen: then ``E[m(f)] <= (1 - level) E[w]`` for groups that are exchangeable, whatever their rows have in common.
+    Both sides together leave at most a share ``1 - level`` of a fresh group outside, on average. With one row a group
+    it is the ``ceil((n + 1) level)``-th smallest ratio.
+
+    Args:
+        ratio: (n,) residual size over predicted half-width on calibration rows of one side.
+        level: share of that side to cover, in (0, 1).
+        owners: the groups that the rows belong to, and what every row counts in its own.
+    """
+    places, order = owners.groups.unique(return_inverse=True)[1], ratio.argsort()
+    ordered, own = places[order], owners.shares[order]
+    parts = ratio.new_zeros(int(places.max()) + 1, dtype=torch.float64)
+    allowed = (1 - level) * parts.index_add(0, ordered, own)
+    low, high = 0, len(ratio) - 1
+    while low < high:
+        middle = (low + high) // 2
+        risk = parts.index_add(0, ordered[middle + 1 :], own[middle + 1 :]) - allowed
+        low, high = (low, middle) if float(risk.sum() + risk.max()) <= 1e-9 else (middle + 1, high)
+    return ratio[order[low]]
 
 
 # Scores of classes: the higher, the less a class belongs to the set
@@ -94,22 +137,34 @@ def label_scores(
     return found
 
 
-def calibration_scores(probs: Tensor, label: Tensor) -> Tensor:
+def calibration_scores(probs: Tensor, label: Tensor, groups: Tensor | None = None) -> Tensor:
     """Ascending scores (3, m) of calibration rows for every one of `SET_SCORES`; see `Conformity`.
 
     Of more than `KEPT` rows those of rank ``ceil(i (n + 1) / (KEPT + 1))``, i = 1 to KEPT, are kept. The quantile of
-    these is that of all rows at levels of up to four decimals, and never below it.
+    these is that of all rows at levels of up to four decimals, and never below it. In place of the rows of g groups
+    stand the g scores that cover a share ``i / (g + 1)`` of the rows of a fresh group, i = 1 to g (see `group_factor`),
+    so that sets count groups; of more than `KEPT_GROUPS`, as if there were so many.
 
     Args:
         probs: (n, K) calibrated probabilities.
         label: (n,) class indices.
+        groups: (n,) numbers of the groups that the rows belong to; None where each stands for itself.
     """
+    if groups is not None:
+        return _group_scores([label_scores(probs, label, score) for score in SET_SCORES], groups)
     ordered = torch.stack([label_scores(probs, label, score).sort().values for score in SET_SCORES])
     rows = ordered.shape[1]
     if rows > KEPT:
         ranks = [-(-place * (rows + 1) // (KEPT + 1)) for place in range(1, KEPT + 1)]
         ordered = ordered[:, torch.tensor(ranks, device=ordered.device) - 1]
     return ordered.float()
+
+
+def _group_scores(scores: Sequence[Tensor], groups: Tensor) -> Tensor:
+    owners = Owners.of(groups)
+    count = min(len(groups.unique()), KEPT_GROUPS)
+    shares = [place / (count + 1) for place in range(1, count + 1)]
+    return torch.stack([torch.stack([group_factor(own, share, owners) for share in shares]) for own in scores]).float()
 
 
 def check_set_score(score: str, name: str) -> None:

@@ -18,6 +18,7 @@ from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import LayerSpec, Tap, open_tap
+from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc
@@ -109,7 +110,9 @@ class HeadMethod(Training, PostHoc[P]):
         loss: BaseLoss | None = None,
         base_epochs: int = 100,
         base_learning_rate: float = 1e-3,
+        groups: Groups | None = None,
         calibration: Data | None = None,
+        calibration_groups: Groups | None = None,
         seed: int = 0,
         progress: bool = True,
     ) -> P:
@@ -121,14 +124,24 @@ class HeadMethod(Training, PostHoc[P]):
             loss: of the base model, from its output and the target; squared error or log loss by default.
             base_epochs: passes over the data.
             base_learning_rate: of Adam.
+            groups: as in `fit`.
             calibration: as in `fit`.
+            calibration_groups: as in `fit`.
             seed: of the heads; the model brings its own initial weights, the data their own order.
             progress: whether to show progress bars.
         """
         self._check_calibration(calibration is not None)
         settings = NetworkTraining(epochs=base_epochs, learning_rate=base_learning_rate)
         train_base(model, data, self._layout_loss(loss), settings, self._source(), progress)
-        return self.fit(model, data, calibration=calibration, seed=seed, progress=progress)
+        return self.fit(
+            model,
+            data,
+            groups=groups,
+            calibration=calibration,
+            calibration_groups=calibration_groups,
+            seed=seed,
+            progress=progress,
+        )
 
     def fit_jointly(
         self,
@@ -139,6 +152,7 @@ class HeadMethod(Training, PostHoc[P]):
         base_epochs: int = 100,
         base_learning_rate: float = 1e-3,
         calibration: Data | None = None,
+        calibration_groups: Groups | None = None,
         seed: int = 0,
         progress: bool = True,
     ) -> P:
@@ -162,7 +176,8 @@ class HeadMethod(Training, PostHoc[P]):
         recording = self._record(model, data, "train", progress)
         held_out = None
         if calibration is not None and self._reads_calibration:
-            held_out = self._record(model, calibration, "calibration", progress, recording)
+            owners = None if calibration_groups is None else group_ids(calibration_groups)
+            held_out = self._record(model, calibration, "calibration", progress, recording, owners)
         return self._after_joint(recording, companion, held_out, seed, progress)
 
     @abstractmethod

@@ -16,6 +16,7 @@ from splitpoint.batches import Data, first_batch, output_tensor
 from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.features import LayerSpec, layer_name
+from splitpoint.groups import Groups, group_ids
 from splitpoint.hooks import frozen
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.predictor import PostHocPredictor, Predictor
@@ -28,23 +29,32 @@ M = TypeVar("M", bound="Method[Any]")
 
 
 class Given(NamedTuple):
-    """What several fits start from, one entry of every list for each: models or functions that build them, and data."""
+    """What several fits start from, one entry of every list for each: models or functions that build them, and data.
+
+    Of data whose rows belong together, the numbers (N,) of the groups of their rows.
+    """
 
     starts: Sequence[nn.Module | Factory]
     data: Sequence[Data]
     calibration: Sequence[Data] | None
     seeds: Sequence[int]
     progress: bool
+    groups: Sequence[Tensor | None] | None = None
+    calibration_groups: Sequence[Tensor | None] | None = None
 
 
 class GivenRows(NamedTuple):
-    """The same once the rows of every model are recorded; `data` are what they were recorded from, where known."""
+    """The same once the rows of every model are recorded; `data` are what they were recorded from, where known.
+
+    `groups` are those of the rows of the data; rows that were recorded have them as a column.
+    """
 
     rows: Sequence[Recording]
     calibration: Sequence[Recording] | None
     seeds: Sequence[int]
     progress: bool
     data: Sequence[Data] | None = None
+    groups: Sequence[Tensor | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +112,9 @@ class Method(ABC, Generic[R]):
         model_or_factory: nn.Module | Factory,
         data: Data,
         *,
+        groups: Groups | None = None,
         calibration: Data | None = None,
+        calibration_groups: Groups | None = None,
         seed: int = 0,
         progress: bool = True,
     ) -> R:
@@ -114,12 +126,25 @@ class Method(ABC, Generic[R]):
                 networks of its own takes a model as a pattern, of which it trains fresh copies.
             data: what the model was trained on, or more of the same: a DataLoader, an iterable of batches, a Dataset
                 or a pair (X, y).
+            groups: a number or name for each row of the data, in their order, equal where rows belong together
+                (patients, wells, days): whatever is left out, to see how new rows fare, is left out with its group.
+                Positions of maps and sequences belong to their row by themselves. Methods that leave nothing out have
+                no use for them.
             calibration: data that the model was not trained on, for conformal intervals and calibrated probabilities.
+            calibration_groups: the same for its rows: conformal factors then hold for new groups, on average over
+                these, not for new rows of the same ones.
             seed: of everything random.
             progress: whether to show progress bars.
         """
-        held_out = None if calibration is None else [calibration]
-        fitted = self.fit_many([model_or_factory], [data], calibration=held_out, seeds=[seed], progress=progress)[0]
+        fitted = self.fit_many(
+            [model_or_factory],
+            [data],
+            groups=None if groups is None else [groups],
+            calibration=None if calibration is None else [calibration],
+            calibration_groups=None if calibration_groups is None else [calibration_groups],
+            seeds=[seed],
+            progress=progress,
+        )[0]
         warn_of(fitted.checks)
         return fitted
 
@@ -128,7 +153,9 @@ class Method(ABC, Generic[R]):
         models_or_factories: Sequence[nn.Module | Factory],
         data: Sequence[Data],
         *,
+        groups: Sequence[Groups | None] | None = None,
         calibration: Sequence[Data] | None = None,
+        calibration_groups: Sequence[Groups | None] | None = None,
         seeds: Sequence[int] | None = None,
         progress: bool = True,
     ) -> list[R]:
@@ -146,8 +173,11 @@ class Method(ABC, Generic[R]):
                 f"{counts[0]}, {counts[1]}, {counts[2]} and {counts[3]}."
             )
         self._check_calibration(calibration is not None)
+        if calibration is None and calibration_groups is not None:
+            raise SettingsError("Expected calibration data with calibration_groups=, but got none; pass calibration=.")
+        owners = [_numbered(own, len(data)) for own in (groups, calibration_groups)]
         with torch.inference_mode(False), torch.enable_grad():
-            return self._fit_many(Given(models_or_factories, data, calibration, seeds, progress))
+            return self._fit_many(Given(models_or_factories, data, calibration, seeds, progress, *owners))
 
     @abstractmethod
     def _fit_many(self, given: Given) -> list[R]:
@@ -189,9 +219,10 @@ class PostHoc(Method[P]):
     def _fit_recorded(self, given: GivenRows) -> list[P]:
         """Predictors from the recorded rows of every model, with the task decided."""
 
-    def record(self, model: nn.Module, data: Data, *, progress: bool = True) -> Recording:
-        """Run the frozen model once over the data and keep the rows that `fit_rows` takes."""
-        return self._decided_for(model, data)._record(model, data, "train", progress)
+    def record(self, model: nn.Module, data: Data, *, groups: Groups | None = None, progress: bool = True) -> Recording:
+        """Run the frozen model once over the data and keep the rows that `fit_rows` takes; `groups` as in `fit`."""
+        owners = None if groups is None else group_ids(groups)
+        return self._decided_for(model, data)._record(model, data, "train", progress, groups=owners)
 
     def fit_rows(
         self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
@@ -237,13 +268,16 @@ class PostHoc(Method[P]):
         models, progress = self._models(given), given.progress
         method = self._decided_for(models[0], given.data[0])
         folders = [f"{number}/" if len(models) > 1 else "" for number in range(len(models))]
-        parts = list(zip(models, given.data, folders, strict=True))
-        rows = [method._record(model, data, f"{folder}train", progress) for model, data, folder in parts]
+        owners, held_owners = (own or [None] * len(models) for own in (given.groups, given.calibration_groups))
+        parts = list(zip(models, given.data, folders, owners, strict=True))
+        rows = [method._record(model, data, f"{to}train", progress, groups=own) for model, data, to, own in parts]
         held_out = None
         if given.calibration is not None and method._reads_calibration:
-            more = zip(models, given.calibration, folders, rows, strict=True)
-            held_out = [method._record(model, data, f"{to}calibration", progress, own) for model, data, to, own in more]
-        predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data))
+            more = zip(models, given.calibration, folders, rows, held_owners, strict=True)
+            held_out = [
+                method._record(model, data, f"{to}calibration", progress, own, of) for model, data, to, own, of in more
+            ]
+        predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data, given.groups))
         for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
             predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), predictor.widths or own.widths
         return predictors
@@ -313,13 +347,31 @@ class PostHoc(Method[P]):
         return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)
 
     def _record(
-        self, model: nn.Module, data: Data, part: str, progress: bool, like: Recording | None = None
+        self,
+        model: nn.Module,
+        data: Data,
+        part: str,
+        progress: bool,
+        like: Recording | None = None,
+        groups: Tensor | None = None,
     ) -> Recording:
         """Rows of a part of the data, read where those of `like` were, if it is given."""
         source, cache = self._source(), None if self._cache is None else self._cache / part
         if like is not None and like.tap is not None:
             source = replace(source, layer=like.tap.spec, context=bool(like.tap.context))
-        return record(model, data, source, cache=cache, label=part.split("/")[-1], progress=progress, like=like)
+        label = part.split("/")[-1]
+        return record(model, data, source, cache=cache, label=label, progress=progress, like=like, groups=groups)
+
+
+def _numbered(groups: Sequence[Groups | None] | None, count: int) -> list[Tensor | None] | None:
+    """Groups of every data set as numbers; an error where there are more or fewer sets of them."""
+    if groups is None:
+        return None
+    if len(groups) != count:
+        raise SettingsError(
+            f"Expected groups of each of the {count} data sets, but got {len(groups)}; give None for those without."
+        )
+    return [None if own is None else group_ids(own) for own in groups]
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import DiskTable, Table
-from splitpoint.errors import DataError, ShapeError
+from splitpoint.errors import CacheError, DataError, ShapeError
 from splitpoint.features import LayerSpec, Reading, Tap, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
+from splitpoint.groups import Groups, check_count, group_ids
 from splitpoint.layout import Layout
 from splitpoint.tasks import Rows, Task
 
@@ -73,6 +74,7 @@ class Recording:
         outputs: Tensor | np.ndarray[Any, Any],
         targets: Tensor | np.ndarray[Any, Any],
         *,
+        groups: Groups | None = None,
         tap: Tap | None = None,
         layout: Layout | None = None,
     ) -> Recording:
@@ -83,6 +85,7 @@ class Recording:
             features: (N, C).
             outputs: (N,) or (N, D) outputs of the model for the same rows.
             targets: (N,) or in the shape of the outputs.
+            groups: (N,) a number or name for each row, equal where rows belong together, as those of one patient do.
             tap: the model that they come from and where in it; a predictor without one predicts from rows only.
             layout: how the model's outputs are shaped; plain vectors by default.
         """
@@ -92,7 +95,10 @@ class Recording:
                 f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "
                 f"{tuple(table.shape)}; flatten or pool them, one line for each row."
             )
-        rows = _columns(ROWS, Reading(answers, [table]), wanted, task).rows()
+        owners = None if groups is None else group_ids(groups)
+        if owners is not None:
+            check_count(owners, len(answers), "recorded")
+        rows = _columns(ROWS, Reading(answers, [table]), wanted, task, owners).rows()
         if not len(rows["features"]):
             raise DataError("Expected at least two rows with a target, but got none; check the targets.")
         places = 1 if tap is None else max(len(tap.names), 1)
@@ -123,17 +129,21 @@ def record(
     label: str,
     progress: bool,
     like: Recording | None = None,
+    groups: Tensor | None = None,
 ) -> Recording:
     """Run the model once over the data and keep the rows, in memory or in the directory `cache`.
 
-    The first batch shows where features are read and how outputs are shaped, unless rows `like` these tell.
+    The first batch shows where features are read and how outputs are shaped, unless rows `like` these tell. Rows belong
+    to the `groups` (N,) where they are given; else positions of maps and sequences belong to their row of the data.
     """
     disk = None if cache is None else DiskTable.open(cache, _identity(model, source))
     tap, layout, inputs = _remembered(model, source, disk) if like is None else (like.tap, like.layout, 0)
     parts: list[Rows] = []
-    for number, batch in enumerate(bar(labelled(data, source.batch_size), label, progress)):
+    batches = _owned(bar(labelled(data, source.batch_size), label, progress), groups, label)
+    number = -1
+    for number, (batch, owners) in enumerate(batches):
         inputs = len(batch.args)
-        fingerprint = "" if disk is None else digest(batch.tensors())
+        fingerprint = "" if disk is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
         if disk is not None and disk.holds(fingerprint):
             continue
         on_device = batch.to(model)
@@ -142,14 +152,15 @@ def record(
             layout = layout_of(tap, reading, source.task)
         else:
             reading = tap(*on_device.args, **on_device.kwargs)
-        rows = rows_of(layout, reading, on_device, source, number)
+        own = None if groups is None and not layout.dense else owners
+        rows = rows_of(layout, reading, on_device, source, number, own)
         if disk is None:
             parts.append(rows)
             continue
         if disk.meta is None:
             disk.start(_meta(tap, layout, inputs, rows))
         disk.append(rows, fingerprint)
-    if tap is None or layout is None:
+    if number < 0 or tap is None or layout is None:
         raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
     if not (sum(entry["rows"] for entry in disk.journal) if disk else sum(len(part["features"]) for part in parts)):
         raise DataError(
@@ -158,6 +169,19 @@ def record(
     joined: Rows = {name: torch.cat([part[name] for part in parts]) for name in (parts or [{}])[0]}
     table = disk.finish(layout.dense) if disk else Table.in_memory(joined, layout.dense)
     return Recording(source.task, tap, layout, table, inputs)
+
+
+def _owned(batches: Iterable[Batch], groups: Tensor | None, label: str) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch with the numbers of the groups that its rows belong to: the `groups`, or else each its own."""
+    rows = 0
+    for batch in batches:
+        assert batch.target is not None
+        start, rows = rows, rows + len(batch.target)
+        if groups is not None and rows > len(groups):
+            check_count(groups, rows, label, more=True)
+        yield batch, torch.arange(start, rows) if groups is None else groups[start:rows]
+    if groups is not None:
+        check_count(groups, rows, label)
 
 
 def layout_of(tap: Tap, reading: Reading, task: Task) -> Layout:
@@ -191,8 +215,11 @@ class Columns:
         return {name: pick(values) for name, values in self.values.items()}
 
 
-def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task) -> Columns:
-    """Features and what the task keeps of outputs and targets; an error where a number is not finite."""
+def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task, owners: Tensor | None = None) -> Columns:
+    """Features and what the task keeps of outputs and targets, and the groups of rows (N,), where they are in groups.
+
+    An error where a number is not finite.
+    """
     if not torch.isfinite(reading.output).all():
         raise DataError(
             "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
@@ -203,10 +230,15 @@ def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task) -> Co
         read["context"] = reading.context
     if not all(torch.isfinite(values).all() for values in read.values()):
         raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
+    if owners is not None:
+        valid = targets.valid.unsqueeze(1)
+        read["group"] = owners.to(valid.device).reshape(-1, *[1] * (valid.dim() - 1)).expand_as(valid)
     return Columns({**read, **targets.columns}, targets.valid)
 
 
-def rows_of(layout: Layout, reading: Reading, batch: Batch, source: Source, number: int) -> Rows:
+def rows_of(
+    layout: Layout, reading: Reading, batch: Batch, source: Source, number: int, owners: Tensor | None = None
+) -> Rows:
     """Columns of the rows (and, where dense, of some positions) of one batch that have a target.
 
     Args:
@@ -215,9 +247,10 @@ def rows_of(layout: Layout, reading: Reading, batch: Batch, source: Source, numb
         batch: where the target is.
         source: settings.
         number: of the batch; positions of dense outputs are drawn by it.
+        owners: (N,) numbers of the groups that its rows belong to, if they belong to any.
     """
     assert batch.target is not None
-    columns = _columns(layout, reading, batch.target, source.task)
+    columns = _columns(layout, reading, batch.target, source.task, owners)
     if not layout.dense:
         return columns.rows()
     columns.values["features"] = layout.nearest(columns.values["features"], reading.output)
@@ -251,6 +284,11 @@ def _remembered(model: nn.Module, source: Source, disk: DiskTable | None) -> tup
     if disk is None or disk.meta is None:
         return None, None, 0
     meta = disk.meta
+    if meta["layout"]["dense"] and "group" not in meta["columns"]:
+        raise CacheError(
+            f"Expected a feature cache that knows the image of every position, but {disk.directory} was recorded by an "
+            "earlier version; delete it or name another directory."
+        )
     names = tuple(meta["names"])
     function = None if names else source.layer
     assert function is None or callable(function)

@@ -24,6 +24,7 @@ from tqdm import tqdm
 from splitpoint.batches import one_pass
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.groups import random_folds, random_part
 from splitpoint.heads import Heads
 from splitpoint.tasks import Rows
 
@@ -337,15 +338,15 @@ def _length(rows: Rows) -> int:
 
 
 def held_back(table: Table, share: float, generator: torch.Generator) -> Member:
-    """A member that leaves out a random share of its rows, at most 20,000, to be scored on."""
-    mask = torch.zeros(table.rows, dtype=torch.bool)
-    mask[torch.randperm(table.rows, generator=generator)[: min(int(share * table.rows), HELD_BACK_LIMIT)]] = True
+    """A member that leaves out a random share of its rows, at most 20,000, to be scored on; whole groups of them."""
+    most = min(int(share * table.rows), HELD_BACK_LIMIT)
+    mask = random_part(table.rows, most, generator, table.groups())
     return Member(table, mask, mask)
 
 
 def folded(table: Table, folds: int, generator: torch.Generator) -> list[Member]:
     """Members that leave out one fold each to be scored on it, and a last one that is trained on all rows."""
-    fold = torch.arange(table.rows)[torch.randperm(table.rows, generator=generator)] % folds
+    fold = random_folds(table.rows, folds, generator, table.groups())
     masks = [fold == number for number in range(folds)]
     return [*(Member(table, mask, mask) for mask in masks), Member(table, torch.zeros_like(masks[0]), masks[0])]
 

@@ -229,3 +229,14 @@ def test_a_bound_on_spectral_norms_needs_a_function():
     with pytest.raises(SettingsError, match="Expected a function that builds the network with spectral_norm=") as error:
         fit("ddu", "classes", spectral_norm=3.0)
     one_sentence(error)
+
+
+@only(METHODS.keys() - set(TRAINED))
+def test_another_number_of_groups_than_rows_is_refused(name, own):
+    with pytest.raises(
+        DataError, match=f"one group for each row of the train data, but got 7 for .*{ROWS} ro"
+    ) as error:
+        method(name, problem(own)).fit(
+            base(own), problem(own).data, groups=range(7), calibration=problem(own).calibration, progress=False
+        )
+    one_sentence(error)

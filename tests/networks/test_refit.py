@@ -73,7 +73,9 @@ def refit_many(models, data, settings=None, retrain=None, seeds=None, own=None):
     own = own or source()
     arrays = [in_memory(part, model, own.batch_size) for model, part in zip(models, data, strict=True)]
     layouts = [recorded(model, part, own).layout for model, part in zip(models, data, strict=True)]
-    return Refit(models, arrays, layouts, own, seeds or range(len(models)), False).run(settings, retrain)
+    return Refit(models, arrays, layouts, own, seeds or range(len(models)), False, [None] * len(models)).run(
+        settings, retrain
+    )
 
 
 def refit(model, data, settings=None, retrain=None, seed=0, own=None):

@@ -15,6 +15,7 @@ from splitpoint.cache import Table, feature_moments
 from splitpoint.calibration import tempered
 from splitpoint.conformal import Conformity, SetScore, calibration_scores, check_set_score, conformal_factor
 from splitpoint.errors import SettingsError
+from splitpoint.groups import Owners
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, ClassAnswer, RegressionAnswer
 
@@ -74,8 +75,12 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
             return {}
         learned = fit_sizes(rows.table) if self.residual == "normalised" else {}
         sizes = predicted_sizes(table.column("features"), **learned) if learned else torch.ones(())
-        ratios = table.column("residual").abs() / sizes
-        radius = [[conformal_factor(own[~own.isnan()], level, "rows") for level in self.levels] for own in ratios.T]
+        ratios, groups = table.column("residual").abs() / sizes, table.groups()
+        radius = []
+        for own in ratios.T:
+            known = ~own.isnan()
+            owners = None if groups is None else Owners.of(groups[known])
+            radius.append([conformal_factor(own[known], level, "rows", owners) for level in self.levels])
         return learned | {"radius": torch.tensor(radius)}
 
     @torch.no_grad()
@@ -87,7 +92,7 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
             answer = softmax_answer(table.column("logits"))
             if "temperature" in predictor.fitted:
                 answer = tempered(answer, predictor.fitted["temperature"].cpu())
-            scores = calibration_scores(answer.probs, table.column("label")[:, 0])
+            scores = calibration_scores(answer.probs, table.column("label")[:, 0], table.groups())
             conformal_factor(scores[0], self.levels[-1], "rows")
             predictor.fitted.add("scores", scores.to(rows.device))
         return predictor

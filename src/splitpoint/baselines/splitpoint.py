@@ -132,7 +132,9 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
         models = self._models(given)
         heads = self._decided_for(models[0], given.data[0])
         held_out = given.calibration if self._wants(heads, given.calibration is not None) else None
-        rest = {"calibration": held_out, "seeds": given.seeds, "progress": given.progress}
+        rest = {"groups": given.groups, "calibration": held_out, "seeds": given.seeds, "progress": given.progress}
+        if held_out is not None:
+            rest["calibration_groups"] = given.calibration_groups
         found = heads.fit_many(models, given.data, **rest)
         for predictor, start in zip(found, given.starts, strict=True):
             predictor.owns_base = not isinstance(start, nn.Module)

@@ -164,7 +164,7 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         return parts if parts.dim() > 3 else parts.transpose(0, 1).contiguous().transpose(0, 1)
 
     def _fit_many(self, given: Given) -> list[NetworkPredictor]:
-        starts, data, calibration, seeds, progress = given
+        starts, data, calibration, seeds, progress, *_ = given
         trainer = self._trainer(starts[0], data, seeds[0], progress)
         method, architecture = self._of_task(trainer.task), trainer.architecture
         if not isinstance(trainer.task, Classification) and not architecture.direct:

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from splitpoint.cache import Table
 from splitpoint.calibration import PRIOR_ROWS, minimise, probable_factor
+from splitpoint.groups import random_folds
 from splitpoint.tasks import Rows
 
 FOLDS = 5
@@ -33,12 +35,17 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
 
 
 def fit_correction(logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator) -> Linear:
-    """The correction of `cross_fit` alone."""
+    """The correction of `cross_fit` alone, of rows that stand for themselves."""
     return cross_fit(logits, x, label, prior, generator)[0]
 
 
 def cross_fit(
-    logits: Tensor, x: Tensor, label: Tensor, prior: float, generator: torch.Generator
+    logits: Tensor,
+    x: Tensor,
+    label: Tensor,
+    prior: float,
+    generator: torch.Generator,
+    groups: Tensor | None = None,
 ) -> tuple[Linear, Tensor]:
     """Correction ``softmax(a logits + b + x W)`` from held-out rows, no better than it proves to be out of fold.
 
@@ -57,21 +64,22 @@ def cross_fit(
         label: (n,) class indices.
         prior: deviation in logit units.
         generator: draws the folds.
+        groups: (n,) numbers of the groups that the rows belong to, which no fold divides; None for none.
     """
     components = max(1, LARGEST // logits.shape[1])
     if components < x.shape[1]:
         values, vectors = torch.linalg.eigh(x.T @ x / max(len(x), 1))
         basis = vectors[:, -components:] / values[-components:].mean().clamp(min=1e-12).sqrt()
-        (factor, bias, weight), held_out = cross_fit(logits, x @ basis, label, prior, generator)
+        (factor, bias, weight), held_out = cross_fit(logits, x @ basis, label, prior, generator, groups)
         return (factor, bias, basis @ weight), held_out
     plain = (
         probable_factor(logits, label),
         logits.new_zeros(logits.shape[1]),
         logits.new_zeros(x.shape[1], logits.shape[1]),
     )
-    if len(label) < 2 * FOLDS:
+    if len(label) < 2 * FOLDS or (groups is not None and len(groups.unique()) < FOLDS):
         return plain, plain[0] * logits
-    fold = (torch.arange(len(label)) % FOLDS)[torch.randperm(len(label), generator=generator)]
+    fold = random_folds(len(label), FOLDS, generator, groups)
     corrected, scaled = torch.empty_like(logits), torch.empty_like(logits)
     for held in (fold == number for number in range(FOLDS)):
         factor, bias, weight = _fit_linear(logits[~held], x[~held], label[~held], prior)
@@ -107,7 +115,7 @@ class Correction(nn.Module):
 
     @staticmethod
     def fit(rows: Rows, prior: float, generator: torch.Generator) -> Correction:
-        """From held-out rows with ``features``, ``logits`` and ``label``; see `cross_fit`."""
+        """From held-out rows with ``features``, ``logits`` and ``label``, perhaps ``group``; see `cross_fit`."""
         return Correction.cross_fitted(rows, prior, generator)[0]
 
     @staticmethod
@@ -117,7 +125,8 @@ class Correction(nn.Module):
         center, spread = features.mean(0), features.std(0, correction=0)
         spread = torch.where(spread > 1e-7 * (1 + center.abs()), spread, 1.0)
         standardised = (features - center) / spread
-        fitted, held_out = cross_fit(rows["logits"], standardised, rows["label"][:, 0], prior, generator)
+        groups = Table.in_memory(rows).groups()
+        fitted, held_out = cross_fit(rows["logits"], standardised, rows["label"][:, 0], prior, generator, groups)
         return Correction(*fitted, center, spread), held_out
 
     @staticmethod

@@ -23,6 +23,7 @@ from splitpoint.conformal import calibration_scores
 from splitpoint.consistency import Mars, corrected_probs, entropy, zero_included_residuals
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
+from splitpoint.groups import random_folds
 from splitpoint.head_method import Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
@@ -274,7 +275,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     def _corrected(self, rows: Rows, generator: torch.Generator) -> dict[str, Tensor]:
         """The correction from calibration rows, and the scores of these rows for prediction sets."""
         correction, logits = Correction.cross_fitted(rows, self.correction_prior, generator)
-        scores = calibration_scores(logits.softmax(1), rows["label"][:, 0])
+        scores = calibration_scores(logits.softmax(1), rows["label"][:, 0], Table.in_memory(rows).groups())
         return dict(correction.state_dict(prefix="correction.")) | {"set_scores": scores}
 
     def _cross_validated(self, table: Table, generator: torch.Generator, device: torch.device) -> float:
@@ -283,7 +284,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         count = len(rows["label"])
         if count < 2 * FOLDS:
             raise DataError(f"Expected at least {2 * FOLDS} calibration rows for delta0='cv', but got {count}.")
-        fold = (torch.arange(count) % FOLDS)[torch.randperm(count, generator=generator)]
+        fold = random_folds(count, FOLDS, generator, table.groups())
         parts = [Table.in_memory({k: v[fold != f] for k, v in rows.items()}) for f in range(FOLDS)]
         seeds = generators_for([int(torch.randint(2**31, (), generator=generator)) for _ in range(FOLDS)])
         stack, _ = self._network(parts, "zero_included", seeds, device, progress=False)
@@ -345,7 +346,7 @@ def _free_scores(table: Table, calibrator: Heads, delta0: float) -> Tensor:
             mars = Mars(*raw.unflatten(1, (3, -1)).unbind(1))
             probs.append(corrected_probs(rows["logits"].softmax(1), mars, delta0))
             label.append(rows["label"][:, 0])
-    return calibration_scores(torch.cat(probs), torch.cat(label))
+    return calibration_scores(torch.cat(probs), torch.cat(label), table.groups())
 
 
 def _worth_keeping(member: Member, network: Heads) -> bool:

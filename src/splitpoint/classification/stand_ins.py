@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from splitpoint.batches import Data
 from splitpoint.cache import Table
@@ -34,12 +34,14 @@ class StandIns:
         label: (n,) class indices.
         evidence: (n, 3) of every row in the features of that copy; see `Support.evidence`.
         check: whether the copies came as far as the network.
+        groups: (n,) numbers of the groups that the rows belong to; None where each stands for itself.
     """
 
     logits: Tensor
     label: Tensor
     evidence: Tensor
     check: Check
+    groups: Tensor | None = None
 
     def fitted(self, support: Support) -> dict[str, Tensor]:
         """Tensors of a predictor: the scaling of its logits, and scores for prediction sets.
@@ -49,7 +51,7 @@ class StandIns:
         """
         correction = Correction.scaling(self.logits, self.label, len(support.center))
         probs = (correction.factor * self.logits).softmax(1)
-        scores = calibration_scores(probs, self.label)
+        scores = calibration_scores(probs, self.label, self.groups)
         return dict(correction.state_dict(prefix="correction.")) | {"set_scores": scores}
 
     def scored(self, predictor: ClassificationPredictor) -> Scored:
@@ -63,14 +65,15 @@ class StandIns:
 def stand_ins(given: GivenRows, source: Source, retrain: Retrain | None) -> list[StandIns]:
     """Stand-ins for the rows of every network, or one error for what cannot be copied."""
     data: Sequence[Data | None] = given.data or [None] * len(given.rows)
+    owners = given.groups or [None] * len(given.rows)
     ready: dict[int, Prepared] = {}
-    for number, (recording, part) in enumerate(zip(given.rows, data, strict=True)):
+    for number, (recording, part, owned_by) in enumerate(zip(given.rows, data, owners, strict=True)):
         if recording.tap is not None and recording.tap.function is not None:
             raise SettingsError(
                 "Expected features that copies have too for residuals='refit', but got a function as layer=, which "
                 "knows the given network only; name the layer, or pass calibration data."
             )
-        copied = prepared(recording, part, source)
+        copied = prepared(recording, part, source, owners=owned_by)
         if not isinstance(copied, Prepared):
             raise copied
         ready[number] = copied
@@ -92,18 +95,25 @@ def _read(own: Prepared, left_out: LeftOut, source: Source) -> StandIns:
     tap = own.recording.tap
     assert tap is not None
     place, size = replace(source, layer=list(tap.names)), _size(own.recording.table)
-    logits, labels, evidence = [], [], []
-    for number, network in enumerate(left_out.networks):
-        seen, unseen = (
-            record(network.network, item_of(columns), place, cache=None, label="copies", progress=False).table
-            for columns in (_rows(own.columns, chosen) for chosen in (left_out.fold != number, left_out.fold == number))
-        )
+    every = torch.arange(len(left_out.fold)) if own.recording.layout.dense else None
+    owners = every if own.groups is None else own.groups
+
+    def read(network: nn.Module, chosen: Tensor) -> Table:
+        of_rows = None if owners is None else owners[chosen]
+        item = item_of(_rows(own.columns, chosen))
+        return record(network, item, place, cache=None, label="copies", progress=False, groups=of_rows).table
+
+    logits, evidence, tables = [], [], []
+    for number, copied in enumerate(left_out.networks):
+        seen, unseen = (read(copied.network, chosen) for chosen in (left_out.fold != number, left_out.fold == number))
         scaled = size / max(_size(seen), 1e-12) * unseen.column("logits")
         support = Support.fit(seen, seen.width("logits"), 1.0, 0.5)
         evidence.append(support.evidence(Table.in_memory(unseen.whole() | {"logits": scaled})))
         logits.append(scaled)
-        labels.append(unseen.column("label")[:, 0])
-    return StandIns(torch.cat(logits), torch.cat(labels), torch.cat(evidence), copies_check(left_out.reached))
+        tables.append(unseen)
+    labels = torch.cat([table.column("label")[:, 0] for table in tables])
+    groups = None if owners is None else torch.cat([table.column("group")[:, 0] for table in tables])
+    return StandIns(torch.cat(logits), labels, torch.cat(evidence), copies_check(left_out.reached), groups)
 
 
 def _rows(columns: dict[Any, Tensor], chosen: Tensor) -> dict[Any, Tensor]:

@@ -36,15 +36,21 @@ class Prepared(NamedTuple):
         recording: its rows, in the order of the columns.
         model: the network.
         columns: its data in memory, see `refit.in_memory`.
+        groups: (N,) that the rows of its data belong to; None where each stands for itself.
     """
 
     recording: Recording
     model: nn.Module
     columns: dict[Any, Tensor]
+    groups: Tensor | None = None
 
 
 def prepared(
-    recording: Recording, data: Data | None, source: Source, budget: float = math.inf
+    recording: Recording,
+    data: Data | None,
+    source: Source,
+    budget: float = math.inf,
+    owners: Tensor | None = None,
 ) -> Prepared | DataError | SettingsError:
     """The data of a network in memory, or why copies of it cannot be trained on them, or had better not be.
 
@@ -53,6 +59,7 @@ def prepared(
         data: what they were recorded from; None where that is not known.
         source: how rows are read.
         budget: most of ``COPIES * rows * multiplications for a row * EPOCHS``.
+        owners: (N,) groups of the rows of the data.
     """
     tap = recording.tap
     if tap is None or data is None:
@@ -77,11 +84,16 @@ def prepared(
         )
     if budget < math.inf and rows_in(columns) * multiplications(tap.model, columns) > most:
         return large
+    if owners is not None and not is_repeatable(data):
+        return DataError(
+            "Expected arrays or a TensorDataset for residuals='refit' with groups=, but got data that may come in "
+            "another order when they are read again; pass arrays, or use another residuals=."
+        )
     if not is_repeatable(data):  # rows in the order in which they were read now
         recording = record(
             tap.model, item_of(columns), source, cache=None, label="train", progress=False, like=recording
         )
-    return Prepared(recording, tap.model, columns)
+    return Prepared(recording, tap.model, columns, owners)
 
 
 def check_retrain(retrain: object, residuals: str, served: Sequence[str]) -> None:
@@ -181,6 +193,7 @@ def refitted(
         source=source,
         seeds=seeds,
         progress=progress,
+        groups=[own.groups for own in ready],
     ).run(retrain=retrain)
 
 

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import Data, labelled, output_tensor
 from splitpoint.errors import DataError, LayerError, SettingsError
+from splitpoint.groups import random_folds
 from splitpoint.hooks import frozen
 from splitpoint.layout import Layout
 from splitpoint.networks.stack import Stack
@@ -68,6 +69,7 @@ class Refit:
         source: how rows are recorded.
         seeds: for each.
         progress: whether to show a progress bar.
+        groups: for each, the groups that its rows belong to, (N,), or None; copies leave out whole ones.
     """
 
     models: Sequence[nn.Module]
@@ -76,10 +78,12 @@ class Refit:
     source: Source
     seeds: Sequence[int]
     progress: bool
+    groups: Sequence[Tensor | None]
 
     def run(self, settings: NetworkTraining | None = None, retrain: Retrain | None = None) -> list[LeftOut]:
         """Train the copies, all as one stack, or one after the other by `retrain`, and read their answers."""
-        folds = [_folds(rows_in(own), seed) for own, seed in zip(self.arrays, self.seeds, strict=True)]
+        parts = zip(self.arrays, self.seeds, self.groups, strict=True)
+        folds = [_folds(rows_in(own), seed, groups) for own, seed, groups in parts]
         seeds = [number for seed in self.seeds for number in member_seeds(seed, COPIES)]
         owners = [number for number in range(len(self.models)) for _ in range(COPIES)]
         networks = [reset_copy(self.models[own], seed) for own, seed in zip(owners, seeds, strict=True)]
@@ -329,14 +333,18 @@ def reset_copy(model: nn.Module, seed: int) -> nn.Module:
     return network
 
 
-def _folds(rows: int, seed: int) -> Tensor:
+def _folds(rows: int, seed: int, groups: Tensor | None) -> Tensor:
     if rows < 2 * COPIES:
         raise DataError(
             f"Expected at least {2 * COPIES} rows to train copies without a part of them, but got {rows}; "
             "use another residuals=."
         )
-    generator = torch.Generator().manual_seed(seed)
-    return torch.arange(rows)[torch.randperm(rows, generator=generator)] % COPIES
+    if groups is not None and len(groups.unique()) < COPIES:
+        raise DataError(
+            f"Expected at least {COPIES} groups to train copies without a part of them, but got "
+            f"{len(groups.unique())}; use another residuals=."
+        )
+    return random_folds(rows, COPIES, torch.Generator().manual_seed(seed), groups)
 
 
 def _starts(counts: Sequence[int]) -> list[int]:

@@ -217,12 +217,17 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
 
     def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
         """For every table, the members that are trained on it; the last one is deployed."""
-        most, fewest = max(table.rows for table in tables), min(table.rows for table in tables)
         pairs = list(zip(tables, generators, strict=True))
         in_memory = all(table.window >= table.rows for table in tables)
-        if self.folds > 1 and in_memory and most <= CROSS_FITTED and fewest >= 2 * self.folds:
+        most = max(table.rows for table in tables)
+        if self.folds > 1 and in_memory and most <= CROSS_FITTED and all(map(self._enough, tables)):
             return [folded(table, self.folds, generator) for table, generator in pairs]
         return [[held_back(table, self.held_back, generator)] for table, generator in pairs]
+
+    def _enough(self, table: Table) -> bool:
+        """Whether every fold has two rows, or a group."""
+        groups = table.groups()
+        return table.rows >= 2 * self.folds and (groups is None or int(groups.max()) + 1 >= self.folds)
 
     def _check_calibration(self, given: bool) -> None:
         self._resolved(given)

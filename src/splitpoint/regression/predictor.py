@@ -13,6 +13,7 @@ from splitpoint.cache import Table
 from splitpoint.calibration import conformal_factor
 from splitpoint.consistency import Mars, scale_factors, sds
 from splitpoint.features import Tap
+from splitpoint.groups import Owners
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.prediction import RegressionPrediction
@@ -156,19 +157,23 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
-    """Per-side factors (D, 2, L) from calibration rows."""
-    ratios = []
+    """Per-side factors (D, 2, L) from calibration rows, or from groups of them; see `conformal.group_factor`."""
+    ratios, groups = [], table.groups()
     for part in table.slices():
         with torch.no_grad():
             raw = predictor.heads.pointwise(part["features"].to(predictor.scale.device))
             bounds = predictor.widened(predictor.half_widths(raw)[0], raw)
         size = part["residual"].abs()[:, :, None, None]
         ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
-    ratio, sign = torch.cat(ratios), table.column("residual").sign()
+    ratio, residual = torch.cat(ratios), table.column("residual")
     factors = torch.ones(ratio.shape[1:], dtype=torch.float32)
     for output in range(ratio.shape[1]):
+        known = (~residual[:, output].isnan()).nonzero()[:, 0]
+        owners = None if groups is None else Owners.of(groups[known])
         for side, value in enumerate((-1, 1)):
-            rows = sign[:, output] == value
+            own = (residual[known, output].sign() == value).nonzero()[:, 0]
+            of_side = None if owners is None else owners.at(own)
             for index, level in enumerate(predictor.outputs.levels):
-                factors[output, side, index] = conformal_factor(ratio[rows, output, side, index], level)
+                sizes = ratio[known[own], output, side, index]
+                factors[output, side, index] = conformal_factor(sizes, level, owners=of_side)
     return factors

@@ -71,9 +71,10 @@ class Chooser:
         ]
         wanted = [number for number, own in enumerate(found) if self._wants(own)]
         ready: dict[int, Prepared] = {}
+        owners = given.groups or [None] * len(given.rows)
         for number in wanted:
             budget = math.inf if self.residuals == "refit" else BUDGET
-            copied = prepared(found[number].recording, data[number], self.source, budget)
+            copied = prepared(found[number].recording, data[number], self.source, budget, owners[number])
             if isinstance(copied, Prepared):
                 ready[number] = copied
             elif self.residuals == "refit":
