@@ -1,6 +1,6 @@
-"""Controls: the factor of conformal risk control, widths of a given shape, statistics of images."""
+"""Controls: widths of a given shape, statistics of images."""
 
-import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from rooms import room_tensors, scene_folder
-from splitpoint.bench.depth_controls import STATISTICS, WIDTHS, Widths, image_factor, separations
-from splitpoint.bench.depth_trials import depth_trial
+from splitpoint.bench.depth_controls import STATISTICS, WIDTHS, Widths, separations
+from splitpoint.bench.depth_trials import depth_trial, few
+from splitpoint.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -31,33 +32,6 @@ class Grey(nn.Module):
         return self.scale * (1 - images.mean(1, keepdim=True))
 
 
-def test_the_factor_of_images_with_one_pixel_each_is_that_of_split_conformal_prediction():
-    ratios = torch.arange(1.0, 40.0)[torch.randperm(39, generator=torch.Generator().manual_seed(0))]
-    assert image_factor(ratios[:, None], 0.95) == 38, "the ceil(40 * 0.95)-th smallest of 39"
-    assert image_factor(ratios[:, None], 0.5) == 20
-    assert image_factor(ratios[:18, None], 0.95) == math.inf, "too few"
-
-
-def test_every_image_counts_the_same_however_many_pixels_it_has():
-    few, many = torch.full((2,), 3.0), torch.full((1000,), 1.0)
-    known = [few] * 20 + [many] * 20
-    assert image_factor(known, 0.6) == 3.0
-    assert image_factor(known, 0.4) == 1.0
-    assert image_factor([torch.cat([own, torch.tensor([math.nan])]) for own in known], 0.6) == 3.0
-
-
-def test_a_fresh_image_is_covered_on_average():
-    """Of 200 draws of 60 images whose errors share a size: the mean share of a fresh one that is covered."""
-    generator = torch.Generator().manual_seed(0)
-    found = []
-    for _ in range(200):
-        size = torch.rand(61, 1, generator=generator) * 3 + 0.2
-        errors = (size * torch.randn(61, 50, generator=generator)).abs()
-        factor = image_factor(list(errors[:-1]), 0.9)
-        found.append(float((errors[-1] <= factor).float().mean()))
-    assert 0.88 < np.mean(found) < 0.96
-
-
 def test_widths_have_their_shape_and_cover_the_calibration_images(trial):
     network = Grey()
     images, _ = room_tensors(3)
@@ -70,6 +44,8 @@ def test_widths_have_their_shape_and_cover_the_calibration_images(trial):
     for own in (constant(held), proportional(held)):
         inside = ((own.lower <= target) & (target <= own.upper))[~target.isnan()]
         assert 0.95 <= inside.float().mean() <= 1
+    with pytest.raises(DataError, match="Expected at least 19 calibration groups"):
+        Widths.of(network, torch.ones_like, replace(trial, calibration=few(trial.calibration, 18)))
 
 
 def test_statistics_of_colours_by_hand():

@@ -6,7 +6,6 @@ the sky does has told nothing of the network.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.bench.depth_trials import TABLE_STRENGTH, DepthTrial, batches, sweep
+from splitpoint.conformal import conformal_factor
+from splitpoint.groups import Owners, group_ids
 from splitpoint.metrics import auroc
 from splitpoint.prediction import RegressionPrediction
 
@@ -75,12 +76,15 @@ class Widths:
     @staticmethod
     @torch.no_grad()
     def of(network: nn.Module, shape: Shape, data: DepthTrial, device: str = "cpu") -> Widths:
-        """With the factor that the calibration images ask for, see `image_factor`."""
+        """With the factor that the calibration images ask for, image by image; see `conformal.group_factor`."""
         ratios = []
         for images, target in batches(data.calibration):
             mean = network(images.to(device)).cpu()
-            ratios += list(((target - mean).abs() / shape(mean)).flatten(1))
-        return Widths(network, shape, image_factor(ratios, LEVELS[-1]))
+            ratios.append(((target - mean).abs() / shape(mean)).flatten(1))
+        ratio = torch.cat(ratios)
+        seen = ~ratio.isnan()
+        owners = Owners.of(group_ids(seen.nonzero()[:, 0]))
+        return Widths(network, shape, float(conformal_factor(ratio[seen], LEVELS[-1], "pixels", owners)))
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> RegressionPrediction:
@@ -90,30 +94,6 @@ class Widths:
         bounds = {"lowers": (mean - half)[..., None], "uppers": (mean + half)[..., None]}
         width = 2 * half
         return RegressionPrediction(width, width, width, None, mean=mean, levels=LEVELS, **bounds)
-
-
-def image_factor(ratios: Sequence[Tensor], level: float) -> float:
-    """Smallest factor that covers a share `level` of the pixels of a fresh image, on average over images.
-
-    Args:
-        ratios: for each of n calibration images the error over the half-width of its pixels, NaN where there is none.
-        level: to reach.
-
-    With ``R(q)`` the mean over images of the share of pixels above q, it is the smallest q with
-    ``(n R(q) + 1) / (n + 1) <= 1 - level`` (conformal risk control, Angelopoulos et al. 2024); inf where images are too
-    few for any.
-    """
-    known = [own[~own.isnan()].double() for own in ratios]
-    known = [own for own in known if len(own)]
-    allowed = ((len(known) + 1) * (1 - level) - 1) / max(len(known), 1)
-    if allowed < 0:
-        return math.inf
-    values = torch.cat(known)
-    weights = torch.cat([torch.full_like(own, 1 / (len(known) * len(own))) for own in known])
-    ordered, order = values.sort()
-    above = 1 - weights[order].cumsum(0)
-    place = int((above <= allowed + 1e-12).nonzero()[0]) if bool((above <= allowed + 1e-12).any()) else len(ordered) - 1
-    return float(ordered[place])
 
 
 def separations(
