@@ -7,6 +7,7 @@ images, on the device of the networks.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -150,6 +151,11 @@ def base_network(work: Work, data: ImageTrial) -> Base:
         once = training(work, data, work.seeds[0], schedule(work))
         network, seconds = once.network(progress=False), once.seconds()
     return Base(network, seconds, Recorder(network, spec.stages, work.options["cache"] / "rows"))
+
+
+def member_seeds(seed: int, count: int) -> list[int]:
+    """Seeds of the networks of an ensemble; the last one is the base network, which others may be training now."""
+    return [*(zlib.crc32(f"{seed} member {member}".encode()) for member in range(1, count)), seed]
 
 
 def training_images(data: ImageTrial) -> ImageSet:

@@ -5,12 +5,13 @@ import math
 import pytest
 
 from rooms import SIZE, scene_folder
+from splitpoint.bench import depth_experiments
 from splitpoint.bench.depth_controls import CONTROLS, STATISTICS, WIDTHS
 from splitpoint.bench.map_artefacts import MapDrawing
 from splitpoint.bench.record import Journal, Record
 from splitpoint.bench.run import bench
 from splitpoint.bench.suite import Work
-from splitpoint.bench.suites import SUITES, depth
+from splitpoint.bench.suites import SUITES
 from splitpoint.cli import main
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.report import write
@@ -45,7 +46,7 @@ def results(folder):
 
 
 def test_every_method_and_every_control_is_run_and_none_fails(results):
-    assert set(results) == {*depth.RIVALS, *CONTROLS}
+    assert set(results) == {*depth_experiments.CHOSEN, *CONTROLS}
     assert [record.error for record in results.values() if record.error] == []
     places = {(record.suite, record.protocol, record.dataset, record.network) for record in results.values()}
     assert places == {("depth", "short", "nyu_depth", "unet")}
@@ -54,7 +55,7 @@ def test_every_method_and_every_control_is_run_and_none_fails(results):
 def test_records_hold_every_metric_and_what_was_asked_for(results):
     pixels = {"rmse", "rmse_authors", "winkler", "picp", "mpiw", "piece", "piece_plus", "piece_minus", "ause"}
     images = {"image_coverage", "image_coverage_low", "spearman_sweep", "auroc_adversarial", "auroc_ood"}
-    for name in depth.RIVALS:
+    for name in depth_experiments.CHOSEN:
         found = results[name].metrics
         assert pixels | images | {"auroc_ood_camvid", "auroc_ood_kitti_road", "spearman_total"} <= set(found)
         assert found["rmse"] >= found["rmse_authors"] > 0
@@ -80,7 +81,7 @@ def test_statistics_of_the_image_say_what_separates_the_sets_and_nothing_else(re
 
 def test_drawings_are_kept_of_every_method_and_make_a_page(results, folder, tmp_path):
     drawings = {drawing.cell.method: drawing for drawing in MapDrawing.read(folder)}
-    assert set(drawings) == {*depth.RIVALS, *WIDTHS}
+    assert set(drawings) == {*depth_experiments.CHOSEN, *WIDTHS}
     shown = drawings["splitpoint"]
     assert shown.columns == ("clean", "attack 0.05", "attack 0.2", "CamVid", "KITTI road")
     assert [row.title for row in shown.rows] == [
@@ -157,13 +158,13 @@ def work(protocol, group="post_hoc", **options):
 
 
 def test_the_protocol_of_the_paper_is_what_it_states():
-    schedule = depth.schedule(work("paper"))
+    schedule = depth_experiments.schedule(work("paper"))
     assert (schedule.iterations, schedule.learning_rate, schedule.batch_size) == (60_000, 5e-5, 32)
     assert schedule.passes(675) == 89
     assert schedule.rate(0.0) == schedule.rate(0.99) == 5e-5
-    setting = depth.PROTOCOLS["paper"]
+    setting = depth_experiments.PROTOCOLS["paper"]
     assert (setting.width, setting.norm, setting.inverse) == (32, "none", True)
-    stated = {name: depth.method_of(name, work("paper")) for name in depth.RIVALS}
+    stated = {name: depth_experiments.method_of(name, work("paper")) for name in depth_experiments.CHOSEN}
     assert (stated["mc_dropout"].dropout, stated["mc_dropout"].passes) == (0.1, 5)
     assert stated["deep_ensemble"].members == 5
     assert stated["evidential_regression"].regulariser == 0.1
@@ -173,7 +174,7 @@ def test_the_protocol_of_the_paper_is_what_it_states():
 def test_published_figures_compare_with_the_whole_protocol_only(results):
     suite = SUITES["depth"]
     place = ("depth", "paper", "clean", "nyu_depth", "gaussian", "", 0, (0,), 0)
-    whole = Record(*place, settings=depth.settings(work("paper")))
+    whole = Record(*place, settings=depth_experiments.settings(work("paper")))
     assert suite.obstacles(whole) == ()
     assert suite.obstacles(results["gaussian"]) == (
         "the U-Net is another",
