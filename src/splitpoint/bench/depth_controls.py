@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from splitpoint.batches import placement
 from splitpoint.bench.depth_trials import TABLE_STRENGTH, DepthTrial, batches, sweep
 from splitpoint.conformal import conformal_factor
 from splitpoint.groups import Owners, group_ids
@@ -75,11 +76,11 @@ class Widths:
 
     @staticmethod
     @torch.no_grad()
-    def of(network: nn.Module, shape: Shape, data: DepthTrial, device: str = "cpu") -> Widths:
+    def of(network: nn.Module, shape: Shape, data: DepthTrial) -> Widths:
         """With the factor that the calibration images ask for, image by image; see `conformal.group_factor`."""
         ratios = []
         for images, target in batches(data.calibration):
-            mean = network(images.to(device)).cpu()
+            mean = network(images.to(placement(network)[0])).cpu()
             ratios.append(((target - mean).abs() / shape(mean)).flatten(1))
         ratio = torch.cat(ratios)
         seen = ~ratio.isnan()
@@ -89,7 +90,7 @@ class Widths:
     @torch.no_grad()
     def __call__(self, images: Tensor) -> RegressionPrediction:
         """The prediction, with its width as the score of everything."""
-        mean = self.network(images).cpu()
+        mean = self.network(images.to(placement(self.network)[0])).cpu()
         half = self.factor * self.shape(mean)
         bounds = {"lowers": (mean - half)[..., None], "uppers": (mean + half)[..., None]}
         width = 2 * half

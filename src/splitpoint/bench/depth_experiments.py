@@ -58,6 +58,7 @@ class Setting:
         heads: settings of heads with the paper's recipe.
         inverse: whether targets are inverse depths, as in the authors' files, and not metres.
         ood: sets out of distribution; empty for those that the paper takes for a data set.
+        most_ood: most images of each.
     """
 
     width: int
@@ -66,6 +67,7 @@ class Setting:
     heads: Mapping[str, Any]
     inverse: bool
     ood: tuple[str, ...] = ()
+    most_ood: int = 1_000
 
 
 PROTOCOLS: dict[str, Setting] = {
@@ -76,6 +78,7 @@ PROTOCOLS: dict[str, Setting] = {
         {"epochs": 40, "batch_size": 1024, "learning_rate": 1e-3},
         inverse=False,
         ood=("camvid", "kitti_road"),
+        most_ood=300,
     ),
     "paper": Setting(
         32,
@@ -143,10 +146,10 @@ def settings(work: Work) -> dict[str, Any]:
 
 def trial(work: Work, number: int) -> DepthTrial:
     """The scenes of a trial."""
-    own, inverse = work.options, PROTOCOLS[work.protocol].inverse
-    return depth_trial(
-        work.dataset, own["ood"], number, size=own["size"], seed=work.seed, images=own["images"], inverse=inverse
-    )
+    own, setting = work.options, PROTOCOLS[work.protocol]
+    limits = {"images": own["images"], "most_ood": setting.most_ood}
+    size, inverse = own["size"], setting.inverse
+    return depth_trial(work.dataset, own["ood"], number, size=size, seed=work.seed, inverse=inverse, **limits)
 
 
 def method_of(name: str, work: Work) -> Any:

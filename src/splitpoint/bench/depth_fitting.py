@@ -78,7 +78,6 @@ def _training(work: Work, data: DepthTrial, prepared: Prepared, seed: int, loss:
 
 
 def _post_hoc(work: Work, data: DepthTrial) -> Iterator[Fit]:
-    device = work.options["device"]
     prepared = prepared_plain(factory(work), data.train, NetworkTraining(batch_size=ROWS_PER_CALL))
     once = _training(work, data, prepared, work.seeds[0], "squared_error", "")
     base = once.network(progress=False)
@@ -91,7 +90,7 @@ def _post_hoc(work: Work, data: DepthTrial) -> Iterator[Fit]:
             yield Fit(name, [found], settings(work), 0.0, Answering(None, base, 0.0))
             continue
         if name in WIDTHS:
-            found = Widths.of(base, WIDTHS[name], data, device)
+            found = Widths.of(base, WIDTHS[name], data)
             predict: Predict = found
         else:
             held_out = data.calibration if "regression" in METHODS[name].held_out else None

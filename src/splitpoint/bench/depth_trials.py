@@ -29,8 +29,8 @@ STRENGTHS = tuple(round(0.025 * step, 3) for step in range(9))
 TABLE_STRENGTH = 0.05
 """Step of the attack that the score should find, where it is among those that are asked for."""
 
-ATTACKED, MOST_OOD = 120, 300
-"""Test images that are attacked at most, and images of every set out of distribution."""
+ATTACKED = 120
+"""Test images that are attacked at most."""
 
 BATCH = 32
 """Images of a call."""
@@ -66,6 +66,7 @@ def depth_trial(
     size: Size,
     seed: int = 0,
     images: int | None = None,
+    most_ood: int = 300,
     inverse: bool = False,
 ) -> DepthTrial:
     """The scenes of trial `number`, which depend on the arguments only.
@@ -76,7 +77,8 @@ def depth_trial(
         number: of the trial.
         size: height and width to which all images are brought.
         seed: of the whole run.
-        images: most images of the training part, and of every part that tests; None for all that serve.
+        images: most images of the training part, and of every part that tests; None for all of them.
+        most_ood: most images of every set out of distribution.
         inverse: whether targets are inverse depths and not metres.
     """
     draw = zlib.crc32(f"{dataset} {seed} {number}".encode())
@@ -85,7 +87,7 @@ def depth_trial(
     train, held_out, calibration, test = (
         part.inverse() if inverse else part for part in (found.train, found.held_out, found.calibration, found.test)
     )
-    most = MOST_OOD if images is None else min(images, MOST_OOD)
+    most = most_ood if images is None else min(images, most_ood)
     others = {name: few(scenes.load(name, "test", size=size), most) for name in ood}
     return DepthTrial(Parts(few(train, images), held_out), calibration, few(test, images), others)
 
