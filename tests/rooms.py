@@ -19,7 +19,7 @@ def rooms(count, size=SIZE, seed=0):
     rows, columns = np.mgrid[0:height, 0:width]
     images, depths = [], []
     for _ in range(count):
-        wall, horizon = random.uniform(3, 8), random.uniform(0.3, 0.6) * height
+        wall, horizon = random.uniform(5, 8), random.uniform(0.25, 0.45) * height
         floor = wall * horizon / np.maximum(rows, horizon)
         depth = np.minimum(wall, floor)
         left, top = random.integers(0, width - 4), random.integers(2, height - 4)
@@ -31,8 +31,8 @@ def rooms(count, size=SIZE, seed=0):
     return np.stack(images), np.stack(depths)
 
 
-def scene_folder(folder, monkeypatch, count=240):
-    """A data folder with rooms (200 + 40 of 240) and two sets (12, 10) that are blue above and grey below."""
+def scene_folder(folder, monkeypatch, count=360):
+    """A data folder with rooms (300 + 60) and two sets (12, 10) that are blue above and grey below."""
     images, depths = rooms(count)
     steps = np.clip(depths / 0.04, 1, 254).astype(np.uint8)
     steps[:, 0, 0] = 0

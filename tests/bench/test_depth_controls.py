@@ -37,7 +37,7 @@ def test_widths_have_their_shape_and_cover_the_calibration_images(trial):
     images, _ = room_tensors(3)
     constant, proportional = (Widths.of(network, shape, trial) for shape in WIDTHS.values())
     first, second = constant(images), proportional(images)
-    assert (first.upper - first.lower).std() < 1e-6
+    assert (first.upper - first.lower).std() < 1e-5
     half = proportional.factor * second.mean
     torch.testing.assert_close(second.upper - second.lower, 2 * half)
     held, target = trial.calibration.tensors()

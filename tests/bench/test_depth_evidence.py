@@ -43,10 +43,10 @@ def predict(images):
 
 def test_parts_of_a_trial_do_not_share_scenes(trial):
     rows = [set(part.rows.tolist()) for part in (*trial.parts, trial.calibration, trial.test)]
-    assert sum(map(len, rows)) == len(set().union(*rows)) == 240
+    assert sum(map(len, rows)) == len(set().union(*rows)) == 360
     groups = [set(part.groups.tolist()) for part in (*trial.parts, trial.calibration)]
     assert sum(map(len, groups)) == len(set().union(*groups))
-    assert (len(trial.test), sum(map(len, rows[:3]))) == (40, 200)
+    assert (len(trial.test), sum(map(len, rows[:3]))) == (60, 300)
 
 
 def test_trials_differ_and_come_again(trial):
@@ -60,7 +60,7 @@ def test_trials_differ_and_come_again(trial):
 
 
 def test_few_are_spread_evenly(trial):
-    assert few(trial.test, 3).rows.tolist() == trial.test.rows[[0, 19, 39]].tolist()
+    assert few(trial.test, 3).rows.tolist() == trial.test.rows[[0, 29, 59]].tolist()
     assert few(trial.test, None) is few(trial.test, 99) is trial.test
 
 
@@ -88,11 +88,11 @@ def test_a_method_is_judged_on_pixels_images_and_attacks(trial):
     inside = (predict(images).mean - target).abs() <= 1
     by_hand = [float(own[seen].float().mean()) for own, seen in zip(inside, known, strict=True)]
     assert evidence.coverage.tolist() == pytest.approx(by_hand)
-    assert len(evidence.known) == 40
+    assert len(evidence.known) == 60
     assert set(said.ood) == {"camvid", "kitti_road"}
     assert len(evidence.ood) == 22
     assert evidence.ood.support.min() > evidence.known.support.max(), "blue skies, and no blue room"
-    assert len(evidence.adversarial) == min(ATTACKED, 40)
+    assert len(evidence.adversarial) == min(ATTACKED, 60)
     assert evidence.attack["rmse"] == sorted(evidence.attack["rmse"])
     assert len(evidence.attack["sds"]) == len(STRENGTHS)
     assert said.seconds_per_image > 0
