@@ -105,6 +105,11 @@ class Layout:
         own = score.dim() - 1 if self.axis == -1 else 1
         return tuple(size if axis == own else 1 for axis, size in enumerate(shape, 1))
 
+    def places(self, output: Tensor) -> Tensor:
+        """(A, P) coordinates of the output's positions on its A axes, from -1 at one end to 1 at the other."""
+        axes = [torch.linspace(-1, 1, size, device=output.device) for size in self._positions_of(output)]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
+
     def _positions_of(self, output: Tensor) -> tuple[int, ...]:
         if self.axis is None:
             return tuple(output.shape[1:])

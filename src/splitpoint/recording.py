@@ -254,6 +254,7 @@ def rows_of(
     if not layout.dense:
         return columns.rows()
     columns.values["features"] = layout.nearest(columns.values["features"], reading.output)
+    columns.values["place"] = layout.places(reading.output).float().expand(len(reading.output), -1, -1)
     return columns.drawn(source.positions, number)
 
 

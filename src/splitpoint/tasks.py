@@ -25,10 +25,12 @@ TaskName = Literal["regression", "classification"]
 TASKS: tuple[TaskName, ...] = ("regression", "classification")
 ModelOutput = Literal["logits", "probs"]
 Levels = tuple[float, ...]
-ColumnName = Literal["features", "output", "residual", "logits", "label", "left_out", "shrink", "context", "group"]
+ColumnName = Literal[
+    "features", "output", "residual", "logits", "label", "left_out", "shrink", "context", "group", "place"
+]
 """What recorded rows can hold: features of every row; output and residual (regression), logits and label
 (classification); what regression derives from the leverage of a row, see `leverage`; as `context` what layers before
-the last one read; and as `group` the number of what the row belongs to, such as its image."""
+the last one read; as `group` the number of what the row belongs to, such as its image; and as `place` where in it."""
 
 Rows = dict[ColumnName, Tensor]
 """Columns by name, with rows on the first axis."""

@@ -22,7 +22,7 @@ from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.regression.checks import Judged, coverage, ranking, sides
 from splitpoint.regression.objective import Objective, Outputs, summary
-from splitpoint.regression.predictor import RegressionPredictor, conformal_factors
+from splitpoint.regression.predictor import RegressionPredictor, conformal_factors, learned_from
 from splitpoint.regression.residuals import Chooser, at_input
 from splitpoint.regression.support import JointLeverage
 from splitpoint.selfcheck import row_checks, some
@@ -68,7 +68,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         scores: "leverage" for scores that are made of it (see `RegressionPredictor`), "sds" for the paper's: epistemic
             score and support are SDS, and the total is ``z+ + z- + sqrt(SDS)``. Without leverage both are the latter.
         folds: copies of the heads that leave out a part of the rows each; the half-widths are shaped and scaled on
-            the rows left out. Above 20,000 rows the `held_back` ones serve instead.
+            the rows left out. Above 20,000 rows the `held_back` ones serve instead. Of maps and sequences, conformal
+            intervals also learn their half-widths from calibration data, see `held_out.mixed`; not with ``folds=0``.
     """
 
     tasks: ClassVar[tuple[TaskName, ...]] = ("regression",)
@@ -164,7 +165,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             calibration = [(at_input(rows) if own.moved else None) or rows for own, rows in pairs]
         generators = generators_for(given.seeds)
         method = self._resolved(calibration is not None)
-        prepared = [self._prepared(own.recording.table.without("context"), own.residual) for own in learned]
+        prepared = [
+            self._prepared(own.recording.table.without("context").without("place"), own.residual) for own in learned
+        ]
         groups = self._members([own.table for own in prepared], generators)
         size = len(groups[0])
         objective, heads = self._untrained(prepared, size, generators, recordings[0].device)
@@ -187,6 +190,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
                 heads.member((i + 1) * size - 1),
                 {"scale": objective.scale[i * size], "shape": shapes[i], "factors": torch.ones_like(shapes[i][..., 0])},
                 None if calibration is None else calibration[i],
+                given.seeds[i],
+                given.progress,
             )
             for i, recording in enumerate(recordings)
         ]
@@ -251,14 +256,14 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         recording: Recording,
         companion: Companion,
         calibration: Recording | None,
-        seed: int,  # noqa: ARG002
-        progress: bool,  # noqa: ARG002
+        seed: int,
+        progress: bool,
     ) -> RegressionPredictor:
         scale = companion.extras["scale"][0]
         shape = scale.new_tensor([1.0, 0.0, 0.0]).repeat(len(scale), 2, len(self.levels), 1)
         fitted = {"scale": scale, "shape": shape, "factors": torch.ones_like(shape[..., 0])}
         method = self._resolved(calibration is not None)
-        return method._fitted(recording, companion.heads.member(0), fitted, calibration)
+        return method._fitted(recording, companion.heads.member(0), fitted, calibration, seed, progress)
 
     def _resolved(self, calibrated: bool) -> SplitPointRegressor:
         """The same settings with the kind of interval decided."""
@@ -321,7 +326,13 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         return Objective(self.outputs, self.quantile_loss, scale.to(device), size), heads.to(device)
 
     def _fitted(
-        self, recording: Recording, heads: Heads, fitted: dict[str, Tensor], calibration: Recording | None
+        self,
+        recording: Recording,
+        heads: Heads,
+        fitted: dict[str, Tensor],
+        calibration: Recording | None,
+        seed: int,
+        progress: bool,
     ) -> RegressionPredictor:
         tensors, tap = fitted | dict(heads.state_dict(prefix="heads.")), recording.tap
         if tap is not None and tap.context:
@@ -329,10 +340,15 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
                 tap = replace(tap, context=())
             else:
                 tensors |= JointLeverage.fit(recording.table).state_dict(prefix="joint.")
-        predictor = self._predictor(tap, recording.layout, recording.inputs, tensors)
-        predictor.heads_to(recording.device)
-        if calibration is not None and self.interval == "conformal":
-            predictor.factors.copy_(conformal_factors(predictor, calibration.table.without("context")))
+        predictor = self._predictor(tap, recording.layout, recording.inputs, tensors).heads_to(recording.device)
+        if calibration is None or self.interval != "conformal":
+            return predictor
+        table = calibration.table.without("context")
+        found = learned_from(predictor, table, seed, progress) if self.folds > 1 else None
+        if found is not None:
+            tensors |= {"shape": found.shape} | {f"held_out.{name}": value for name, value in found.state.items()}
+            predictor = self._predictor(tap, recording.layout, recording.inputs, tensors).heads_to(recording.device)
+        predictor.factors.copy_(conformal_factors(predictor, table, None if found is None else found.bounds))
         return predictor
 
     def _predictor(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -187,17 +188,20 @@ class Objective:
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
 
 
-def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor) -> Tensor:
-    """Half-widths ``c0 quantile + c1 MAR of the side + c2`` that never cross.
+def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
+    """Half-widths ``c0 quantile + c1 MAR of the side + c2 + c3 ...`` that never cross.
 
     Args:
         bounds: (N, D, 2, L, ...) predicted quantiles of the sides (down, up).
         mars: (N, D, ...) predicted MARs.
-        shape: (D, 2, L, 3) coefficients, see `fit_shape`.
+        shape: (D, 2, L, 3) coefficients, see `fit_shape`, or more of them.
+        more: further parts (N, D, 2, L, ...), one for each further coefficient.
     """
-    c0, c1, c2 = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
+    c0, c1, c2, *rest = (c.reshape(1, *c.shape, *[1] * (bounds.dim() - 4)) for c in shape.unbind(-1))
     sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3)
     mixed = c0 * bounds + c1 * sides + c2
+    for coefficient, part in zip(rest, more, strict=True):
+        mixed = mixed + coefficient * part
     return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
 
 
@@ -227,26 +231,34 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
     return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}
 
 
-MIXTURES = [(i / 4, j / 4, 1 - (i + j) / 4) for i in reversed(range(5)) for j in reversed(range(5 - i))]
+def simplex(parts: int, steps: int = 4) -> tuple[tuple[float, ...], ...]:
+    """Weights of so many parts in multiples of ``1 / steps`` that add up to 1; the earlier a part, the larger first.
+
+    >>> simplex(2, 2)
+    ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
+    """
+    counts = itertools.product(range(steps, -1, -1), repeat=parts - 1)
+    return tuple((*(n / steps for n in own), 1 - sum(own) / steps) for own in counts if sum(own) <= steps)
+
+
+MIXTURES = simplex(3)
 """Weights of the parts of a half-width that `fit_shape` chooses from; the last one is the constant alone."""
 
 
-def fit_shape(
-    size: Tensor, parts: Tensor, level: float, mixtures: Sequence[tuple[float, ...]] = tuple(MIXTURES)
-) -> Tensor:
-    """Coefficients (3,) of a half-width ``c . parts`` that covers a share `level` of the sizes, at least pinball loss.
+def fit_shape(size: Tensor, parts: Tensor, level: float, mixtures: Sequence[tuple[float, ...]] = MIXTURES) -> Tensor:
+    """Coefficients (C,) of a half-width ``c . parts`` that covers a share `level` of the sizes, at least pinball loss.
 
     Parts are brought to mean 1, mixed with weights on a grid of the simplex, and the mixture is scaled until it
     covers exactly `level` of these rows, which the heads must not have been trained on.
 
     Args:
         size: (n,) residual sizes of one side.
-        parts: (n, 3) positive candidates: predicted quantile, predicted MAR of the side, the constant 1.
+        parts: (n, C) positive candidates, such as predicted quantile, predicted MAR of the side, and the constant 1.
         level: share to cover.
         mixtures: weights of the parts to choose from.
     """
     if not len(size):
-        return torch.tensor([1.0, 0.0, 0.0], dtype=torch.float32)
+        return torch.eye(parts.shape[1], dtype=torch.float32)[0]
     weights = torch.tensor(mixtures, dtype=torch.float32) / parts.mean(0).clamp(min=torch.finfo(parts.dtype).tiny)
     shapes = parts @ weights.T
     rank = min(int(level * len(size)), len(size) - 1)

@@ -19,10 +19,11 @@ from splitpoint.layout import Layout
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.regression.checks import Judged
+from splitpoint.regression.held_out import HeldOut, HeldOutRows, Mixed, mixed
 from splitpoint.regression.objective import shaped_bounds
 from splitpoint.regression.support import JointLeverage
 from splitpoint.selfcheck import some
-from splitpoint.tasks import Answer, RegressionAnswer
+from splitpoint.tasks import Answer, RegressionAnswer, Rows
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
@@ -47,16 +48,19 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         super().__init__(method, tap, layout, inputs, tensors)
         self.outputs = method.outputs
         self.heads = Heads(_part(tensors, "heads.")).eval()
+        held_out = _part(tensors, "held_out.")
+        self.held_out = HeldOut(held_out).eval() if held_out else None
         self.joint = JointLeverage(_part(tensors, "joint.")).eval() if tap is not None and tap.context else None
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
 
     def _answer(self, features: Tensor, output: Tensor) -> RegressionAnswer:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
-        bounds, mars = self.half_widths(raw)
+        mean = self.task.canonical(self.layout.output(output))
+        place = self.layout.places(output)[None] if self.held_out is not None else None
+        bounds, mars = self.half_widths(raw, mean, place)
         wide = self.widened(bounds, raw)
         down, up = self._calibrated(wide, mars).movedim(3, -1).unbind(2)
-        mean = self.task.canonical(self.layout.output(output))
         return RegressionAnswer(
             levels=self.outputs.levels,
             mean=mean,
@@ -118,27 +122,53 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         They grow by one plus the logarithm of distance over reach: in proportion at first, and with measure where a
         feature that training rows hardly moved makes the distance huge.
         """
+        growth = self._growth(raw)
+        return bounds if growth is None else bounds * growth[:, None, None]
+
+    def _growth(self, raw: Mapping[str, Tensor]) -> Tensor | None:
+        """How many times as wide (N, 1, ...) half-widths become; None where they stay."""
         if "leverage" not in raw or not self.method.widen:
-            return bounds
-        return bounds * (1 + self._beyond(raw["leverage"]).log() / 2)[:, None, None]
+            return None
+        return 1 + self._beyond(raw["leverage"]).log() / 2
 
     def judged(self, table: Table, rows: str) -> Judged:
         """Intervals of some recorded rows, in the units of the target; residuals as the heads were to see them."""
         part = some(table)
         with torch.no_grad():
-            raw = self.heads.pointwise(part["features"].to(self.scale.device))
-            bounds, mars = self.half_widths(raw)
+            raw, bounds, mars = self._of_rows(part)
             down, up = self._calibrated(self.widened(bounds, raw), mars)[..., -1].cpu().unbind(2)
         return Judged(down, up, part["residual"] / part.get("shrink", torch.ones(())), rows)
 
-    def half_widths(self, raw: Mapping[str, Tensor]) -> tuple[Tensor, Mars]:
-        """Raw head outputs (N, M, ...) -> uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...)."""
+    def _of_rows(self, part: Rows) -> tuple[dict[str, Tensor], Tensor, Mars]:
+        """Raw head outputs of recorded rows, and their uncalibrated half-widths and MARs."""
+        device = self.scale.device
+        raw = self.heads.pointwise(part["features"].to(device))
+        place = part["place"].to(device) if self.held_out is not None else None
+        return raw, *self.half_widths(raw, part["output"].to(device), place)
+
+    def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
+        """Uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...).
+
+        Args:
+            raw: outputs (N, M, ...) of the heads.
+            mean: (N, D, ...) predictions.
+            place: (N, A, ...) or (1, A, ...) where in its map a row lies, where that has a part in the half-widths.
+        """
         quantiles, mars = self.outputs.decode(raw, axis=1)
-        bounds = shaped_bounds(quantiles, mars, self.shape)
+        more: list[Tensor] = []
+        if self.held_out is not None:
+            assert place is not None
+            more = [self.relative(mean), self.held_out(mean, place, len(self.outputs.levels))]
+        bounds = shaped_bounds(quantiles, mars, self.shape, more)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
             mars = mars._replace(total=mars.total * (1 + self._excess(raw["leverage"])).sqrt())
         return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
+
+    def relative(self, mean: Tensor) -> Tensor:
+        """Size (N, D, 1, 1, ...) of the prediction in units of the residual scale."""
+        scale = self.scale.reshape(-1, *[1] * (mean.dim() - 2))
+        return (mean.abs().float() / torch.where(scale > 0, scale, 1.0))[:, :, None, None]
 
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
         """Half-widths (N, D, 2, L, ...) after the calibration that the method asks for."""
@@ -156,13 +186,47 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def conformal_factors(predictor: RegressionPredictor, table: Table) -> Tensor:
-    """Per-side factors (D, 2, L) from calibration rows, or from groups of them; see `conformal.group_factor`."""
-    ratios, groups = [], table.groups()
+def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progress: bool) -> Mixed | None:
+    """Half-widths that calibration rows of maps or sequences teach, where they are better; see `held_out.mixed`."""
+    groups = table.groups()
+    if groups is None or "place" not in table.columns:
+        return None
+    found: list[list[Tensor]] = []
+    scale = torch.where(predictor.scale > 0, predictor.scale, 1.0).cpu()
     for part in table.slices():
         with torch.no_grad():
-            raw = predictor.heads.pointwise(part["features"].to(predictor.scale.device))
-            bounds = predictor.widened(predictor.half_widths(raw)[0], raw)
+            raw, bounds, _ = predictor._of_rows(part)
+            quantile, mars = predictor.outputs.decode(raw, axis=1)
+            growth = predictor._growth(raw)
+            ones = torch.ones_like(quantile)
+            sides = torch.stack([mars.down, mars.up], 2).unsqueeze(3) * ones
+            size = predictor.relative(part["output"].to(quantile.device)) * ones
+        parts = torch.stack([quantile, sides, ones, size], -1).cpu()
+        residual = part["residual"] / scale / (1 if growth is None else growth.cpu())
+        found.append([parts, bounds.cpu() / scale[:, None, None], residual, part["output"], part["place"]])
+    parts, bounds, residual, prediction, place = (torch.cat(values) for values in zip(*found, strict=True))
+    rows = HeldOutRows(parts, bounds, residual, prediction, place, groups)
+    generator = torch.Generator().manual_seed(seed)
+    return mixed(rows, predictor.outputs.levels, generator, predictor.scale.device, progress)
+
+
+def conformal_factors(predictor: RegressionPredictor, table: Table, left_out: Tensor | None = None) -> Tensor:
+    """Per-side factors (D, 2, L) from calibration rows, or from groups of them; see `conformal.group_factor`.
+
+    Args:
+        predictor: whose half-widths they multiply.
+        table: the rows.
+        left_out: (n, D, 2, L) half-widths of the rows in units of the residual scale, by heads that have not seen their
+            group, where half-widths were learned from these rows.
+    """
+    ratios, groups, start = [], table.groups(), 0
+    for part in table.slices():
+        with torch.no_grad():
+            raw, bounds, _ = predictor._of_rows(part)
+            if left_out is not None:
+                own = left_out[start : start + len(bounds)].to(bounds.device)
+                bounds, start = own * predictor.scale[:, None, None], start + len(own)
+            bounds = predictor.widened(bounds, raw)
         size = part["residual"].abs()[:, :, None, None]
         ratios.append(size / bounds.cpu().clamp(min=torch.finfo(bounds.dtype).tiny))
     ratio, residual = torch.cat(ratios), table.column("residual")
