@@ -22,8 +22,6 @@ QUICK = {
     "methods": METHODS,
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::splitpoint.errors.SplitPointWarning")
-
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):

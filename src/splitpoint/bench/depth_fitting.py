@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
+from splitpoint.batches import placement
 from splitpoint.bench.depth_controls import STATISTICS, WIDTHS, Widths
 from splitpoint.bench.depth_evidence import Predict
 from splitpoint.bench.depth_experiments import (
@@ -25,14 +26,18 @@ from splitpoint.bench.depth_experiments import (
     schedule,
     settings,
 )
-from splitpoint.bench.depth_trials import DepthTrial
+from splitpoint.bench.depth_trials import DepthTrial, batches
 from splitpoint.bench.fitting import POST_HOC
 from splitpoint.bench.image_experiments import member_seeds
 from splitpoint.bench.map_training import MapTraining
 from splitpoint.bench.suite import Fit, Work
+from splitpoint.datasets.scenes import SceneSet
 from splitpoint.networks import NetworkTraining, Prepared, fold_units, prepared_plain
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import Predictor
+
+NOTHING: tuple[Any, ...] = (None,)
+"""Stands for the predictors of controls, which are asked in another way."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,12 @@ class Answering:
     Attributes:
         predict: from images to the prediction; None for a statistic of the image.
         attacked: what an attack on it looks at, from images to depths.
-        epoch_seconds: CPU seconds of one pass over the images in the training of its networks.
+        figures: what is known before it is asked anything, such as what its networks cost, by name of the metric.
     """
 
     predict: Predict | None
     attacked: nn.Module
-    epoch_seconds: float
+    figures: Mapping[str, float]
 
 
 class Depths(nn.Module):
@@ -83,25 +88,31 @@ def _post_hoc(work: Work, data: DepthTrial) -> Iterator[Fit]:
     base = once.network(progress=False)
     fold_units(base.get_submodule(prepared.trainer.architecture.last), **prepared.trainer.targets[0])
     trained, epoch = _seconds([once])
+    shared = {"train_s_per_epoch": epoch, "overfitting": overfitting(base, data)}
     for name in work.methods:
         began = time.process_time()
-        found: Any = base
         if name in STATISTICS:
-            yield Fit(name, [found], settings(work), 0.0, Answering(None, base, 0.0))
-            continue
-        if name in WIDTHS:
-            found = Widths.of(base, WIDTHS[name], data)
-            predict: Predict = found
+            yield Fit(name, NOTHING, settings(work), 0.0, Answering(None, base, {}))
+        elif name in WIDTHS:
+            answering = Answering(Widths.of(base, WIDTHS[name], data), base, shared)
+            yield Fit(name, NOTHING, settings(work), trained + time.process_time() - began, answering)
         else:
-            held_out = data.calibration if "regression" in METHODS[name].held_out else None
-            found = method_of(name, work).fit(
-                base, data.train, calibration=held_out, seed=work.seeds[0], progress=False
-            )
-            found.set_threshold(data.calibration)
-            predict = predicting(found)
-        seconds = trained + time.process_time() - began
-        own = {"heads": dict(PROTOCOLS[work.protocol].heads)} if name in PAPER_HEADS else {}
-        yield Fit(name, [found], settings(work) | own, seconds, Answering(predict, base, epoch))
+            found = _on_base(name, work, base, data)
+            seconds = trained + time.process_time() - began
+            own: dict[str, Any] = {"checks": {check.name: [check.verdict, check.value] for check in found.checks}}
+            if name in PAPER_HEADS:
+                own["heads"] = dict(PROTOCOLS[work.protocol].heads)
+            figures = shared | {"warnings": float(sum(check.verdict == "warn" for check in found.checks))}
+            yield Fit(name, [found], settings(work) | own, seconds, Answering(predicting(found), base, figures))
+
+
+def _on_base(name: str, work: Work, base: nn.Module, data: DepthTrial) -> Predictor[Any]:
+    """A method on the base network, with a threshold by the calibration images."""
+    held_out = [data.calibration] if "regression" in METHODS[name].held_out else None
+    method = method_of(name, work)
+    (found,) = method.fit_many([base], [data.train], calibration=held_out, seeds=work.seeds, progress=False)
+    fitted: Predictor[Any] = found.set_threshold(data.calibration)
+    return fitted
 
 
 def _trained(work: Work, data: DepthTrial) -> Iterator[Fit]:
@@ -118,7 +129,20 @@ def _trained(work: Work, data: DepthTrial) -> Iterator[Fit]:
     predictor = method.assemble(networks, data.train, pattern=factory(work), progress=False)
     predictor.set_threshold(data.calibration)
     seconds = trained + time.process_time() - began
-    yield Fit(name, [predictor], settings(work), seconds, Answering(predicting(predictor), Depths(predictor), epoch))
+    answering = Answering(predicting(predictor), Depths(predictor), {"train_s_per_epoch": epoch})
+    yield Fit(name, [predictor], settings(work), seconds, answering)
+
+
+@torch.no_grad()
+def overfitting(network: nn.Module, data: DepthTrial) -> float:
+    """Root mean squared error on calibration images over that on training images."""
+
+    def error(scenes: SceneSet) -> float:
+        device = placement(network)[0]
+        squares = [(network(images.to(device)).cpu() - target).square().flatten() for images, target in batches(scenes)]
+        return float(torch.cat(squares).nanmean().sqrt())
+
+    return error(data.calibration) / error(data.train)
 
 
 def predicting(predictor: Predictor[Any]) -> Predict:

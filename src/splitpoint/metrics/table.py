@@ -335,6 +335,9 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("train_cpu_s", None, "Training, CPU seconds", "none",
         "Of one trial: networks and what is learned on top of them, an equal share where trials were trained together. "
         "Networks that come trained cost nothing here. Depends on the machine."),
+    Metric("overfitting", None, "Overfitting of the base", "none",
+        "RMSE of the base network on calibration images over that on training images."),
+    Metric("warnings", None, "Warnings of the fit", "none", "Checks of a fit on itself that warn."),
     Metric("train_s_per_epoch", None, "Training, CPU seconds per epoch", "none",
         "Of the networks of one trial, all members together. Depends on the machine."),
     Metric("infer_us_per_row", None, "Inference, µs per row", "none", "CPU time; depends on the machine."),

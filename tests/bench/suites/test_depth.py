@@ -28,8 +28,6 @@ QUICK = {
     "attack_eps": STRENGTHS,
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::splitpoint.errors.SplitPointWarning")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -61,6 +59,9 @@ def test_records_hold_every_metric_and_what_was_asked_for(results):
         assert found["rmse"] >= found["rmse_authors"] > 0
         assert ("spearman_sweep_sds" in found) == name.startswith("splitpoint")
         assert results[name].timing["infer_us_per_row"] > 0
+    assert results["splitpoint"].metrics["overfitting"] == results["constant_width"].metrics["overfitting"] > 0.5
+    assert len(results["splitpoint"].settings["checks"]) > 2
+    assert results["splitpoint"].metrics["warnings"] >= 0
     settings = results["gaussian"].settings
     assert (settings["epochs"], settings["width"], settings["size"]) == (1, 2, "16x32")
     assert settings["ood"] == "camvid + kitti_road"

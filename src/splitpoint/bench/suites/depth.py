@@ -78,7 +78,7 @@ def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:
     assert isinstance(said.evidence.prediction, RegressionPrediction)
     metrics |= {"ause": ause(said.evidence.prediction, said.evidence.target)}
     metrics |= {f"auroc_ood_{name}": auroc(known, scores.support) for name, scores in said.ood.items()}
-    metrics |= {"train_s_per_epoch": asked.epoch_seconds}
+    metrics |= asked.figures
     drawing = None
     if work.trials[place] == DRAWN_TRIAL:
         cell, unit = DEPTH.cell(work, fitted.method), data.test.unit
