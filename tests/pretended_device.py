@@ -4,7 +4,11 @@
 tensor of the CPU, and a computation with them and one of the CPU is the error that a true device gives.
 """
 
+import contextlib
+
+import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -63,3 +67,21 @@ def computed(function, args, kwargs):
         return wrappers.get(id(value)) if id(value) in wrappers else Away(value)
 
     return tree_map(wrapped, found)
+
+
+@contextlib.contextmanager
+def pretending():
+    """The pretended device; notes the devices of all images that enter a convolution."""
+    entered = set()
+
+    def note(module, args):
+        if isinstance(module, nn.Conv2d):
+            entered.add(args[0].device.type)
+
+    hook = nn.modules.module.register_module_forward_pre_hook(note)
+    with pytest.MonkeyPatch.context() as patch, Pretending():
+        patch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # which this device has not
+        try:
+            yield entered
+        finally:
+            hook.remove()

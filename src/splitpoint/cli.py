@@ -100,7 +100,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         command = suites.add_parser(name, help=suite.help)
         for option in suite.options:
             several: dict[str, Any] = {"nargs": "+"} if option.many else {}
-            command.add_argument(f"--{option.name}", type=option.kind, help=option.described(), **several)
+            command.add_argument(f"--{option.flag}", type=option.kind, help=option.described(), **several)
         _add_run(command, Path("out") / name, suite.trials, suite.epochs)
         command.set_defaults(run=_bench, suite=name, own=[option.name for option in suite.options])
 

@@ -7,8 +7,11 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
-from splitpoint.baselines import DeepEnsemble
+from splitpoint.baselines import DeepEnsemble, Gaussian
+from splitpoint.batches import Batch
 from splitpoint.errors import SettingsError
+from splitpoint.networks import build
+from splitpoint.networks.stack import ListedStack
 
 
 def regression():
@@ -96,9 +99,37 @@ def test_an_ensemble_of_networks_trained_elsewhere_answers_as_one_that_fit_train
     assert assembled.networks[0] is not trained.networks[0]
 
 
-def test_too_few_networks_and_numbers_cannot_be_assembled():
+def test_networks_for_numbers_are_assembled_with_their_pattern(fitted):
+    x, y = regression()
+    assembled = fitted.method.assemble(fitted.networks, (x, y), pattern=network(), progress=False)
+    for name in ("mean", "lowers", "uppers", "epistemic"):
+        torch.testing.assert_close(
+            getattr(assembled.predict(x), name), getattr(fitted.predict(x), name), rtol=0, atol=0
+        )
+
+
+def test_what_is_prepared_learns_as_fit_does_in_standard_units():
+    """A loop of one's own over the prepared loss: the network ends as good as the mean and deviation of the noise."""
+    x, y = regression()
+    method = Gaussian()
+    prepared = method.prepared(network(), (x, y))
+    stack = ListedStack([build(prepared.factory, 0)])
+    target = prepared.read(y[None, None])[0]
+    assert float(target.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(target.std(correction=0)) == pytest.approx(1, abs=1e-5)
+    optimiser = torch.optim.Adam(stack.parameters(), 5e-3)
+    for _ in range(400):
+        optimiser.zero_grad()
+        prepared.loss(stack, Batch((x[None],), {}, target), 0.0).sum().backward()
+        optimiser.step()
+    prediction = method.assemble(stack.networks(), (x, y), pattern=network(), progress=False).predict(x)
+    assert (prediction.mean - 20 - 5 * torch.sin(3 * x)).abs().mean() < 0.1
+    assert 0.2 < prediction.aleatoric.sqrt().mean() < 0.4
+
+
+def test_too_few_networks_and_numbers_without_a_pattern_cannot_be_assembled():
     data = three_classes()
     with pytest.raises(SettingsError, match="Expected 5 networks to assemble, but got 2"):
         DeepEnsemble().assemble([network(3, 2)(), network(3, 2)()], data)
-    with pytest.raises(SettingsError, match="class labels"):
+    with pytest.raises(SettingsError, match="Expected a pattern= of networks for numbers"):
         DeepEnsemble(members=1).assemble([network()()], regression())

@@ -76,3 +76,11 @@ def test_settings_that_make_no_sense_are_refused():
     for wrong in ({"certificates": 0}, {"penalty": 0.0}):
         with pytest.raises(SettingsError, match="Expected certificates"):
             SqrOc(**wrong)
+
+
+def test_an_attack_finds_the_slope_of_the_median(fitted):
+    """As `attacks` need it: the slope of the answer, here with that of ``10 + 4 x + spread(x)``, 4 + 2."""
+    x = torch.linspace(-0.5, 0.5, 20)[:, None].requires_grad_()
+    answer, _ = fitted.live_answer(x)
+    (slope,) = torch.autograd.grad(answer.mean.sum(), x)
+    assert slope.mean() == pytest.approx(6, abs=0.6)

@@ -1,15 +1,13 @@
 """Image experiments on another device than the CPU, which is pretended: see `pretended_device`."""
 
-import contextlib
 from dataclasses import dataclass
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from image_files import image_folder
-from pretended_device import NAME, Away, Pretending
+from pretended_device import NAME, Away, Pretending, pretending
 from splitpoint.bench.architectures import cifar_resnet
 from splitpoint.bench.image_experiments import base_network, trial
 from splitpoint.bench.image_rows import Recorder
@@ -28,24 +26,6 @@ QUICK = {"datasets": ["mnist"], "epochs": 1, "trials": 1, "jobs": 1, "progress":
 def data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         yield image_folder(tmp_path_factory.mktemp("data"), patch)
-
-
-@contextlib.contextmanager
-def pretending():
-    """The pretended device; notes the devices of all images that enter a convolution."""
-    entered = set()
-
-    def note(module, args):
-        if isinstance(module, nn.Conv2d):
-            entered.add(args[0].device.type)
-
-    hook = nn.modules.module.register_module_forward_pre_hook(note)
-    with pytest.MonkeyPatch.context() as patch, Pretending():
-        patch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # which this device has not
-        try:
-            yield entered
-        finally:
-            hook.remove()
 
 
 def test_the_pretended_device_computes_and_does_not_mix():

@@ -12,7 +12,7 @@ from splitpoint import metrics
 from splitpoint.conformal import Conformity
 from splitpoint.errors import ShapeError
 from splitpoint.metrics import LEVEL, METRICS, Evidence, Metric, measured, metric, ordered, row_scores
-from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
+from splitpoint.prediction import ClassificationPrediction, Prediction, RegressionPrediction
 
 REGRESSION = {
     "rmse", "winkler", "picp", "mpiw", "piece", "piece_authors", "piece_plus", "piece_minus", "piece_floor_plus",
@@ -246,6 +246,55 @@ def test_classification_by_hand():
 )
 def test_what_was_not_asked_for_is_not_measured(missing, names):
     assert set(measured(images(**{missing: None}), recorded=True)) == IMAGES - names
+
+
+# What is measured: maps
+
+
+MAPS = {
+    "rmse_authors", "image_coverage", "image_coverage_low", "spearman_sweep", "auroc_ood", "auroc_ood_map",
+    "auroc_adversarial", "auroc_adversarial_map",
+}  # fmt: skip
+"""What benchmarks record of maps beside `REGRESSION`."""
+
+
+def maps(**changes):
+    """Forty pixels of four images, whose own scores are the reverse of the means of their maps."""
+    scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    def rows(support, epistemic):
+        return Prediction(epistemic, epistemic, epistemic, None, support=support)
+
+    parts = {
+        "rows": rows(scores, scores.flip(0)),
+        "ood": rows(torch.tensor([5.0, 2.5]), torch.tensor([0.5, 0.0])),
+        "adversarial": rows(scores + 0.5, scores - 5),
+        "attack": {"strength": [0.0, 0.1, 0.2], "rmse": [1.0, 3.0, 2.0], "epistemic": [0.1, 0.2, 0.3]},
+        "coverage": torch.tensor([1.0, 0.5, math.nan, 0.9, 0.0]),
+    }
+    return Evidence(numbers(normal=False), target(), **parts | changes)
+
+
+def test_maps_by_hand():
+    found = measured(maps(), recorded=True)
+    assert set(found) == REGRESSION | MAPS
+    assert found["image_coverage"] == pytest.approx(0.6)
+    assert found["image_coverage_low"] == pytest.approx(0.15)
+    assert found["spearman_sweep"] == pytest.approx(0.5)
+    assert (found["auroc_ood"], found["auroc_ood_map"]) == (6 / 8, 0)
+    assert (found["auroc_adversarial"], found["auroc_adversarial_map"]) == (10 / 16, 0)
+    assert found["rmse_authors"] == pytest.approx(float((numbers().mean - target()).abs().mean()))
+
+
+def test_the_root_of_sds_is_followed_where_there_is_one():
+    attack = maps().attack | {"sds": [3.0, 1.0, 2.0]}
+    assert measured(maps(attack=attack))["spearman_sweep_sds"] == pytest.approx(-1)
+    assert "spearman_sweep_sds" not in measured(maps())
+
+
+def test_what_only_maps_have_is_not_measured_of_rows():
+    found = measured(maps(coverage=None), recorded=True)
+    assert set(found) == REGRESSION | {"spearman_sweep", "auroc_ood", "auroc_adversarial"}
 
 
 def test_only_sets_have_a_size():

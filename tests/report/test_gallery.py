@@ -12,6 +12,7 @@ import torch
 from image_results import METHODS, PLACES, STRENGTHS, drawing_of, image_png, reliability_of
 from splitpoint.bench.artefacts import Attack, Curve, Drawing, Histogram, Thumbnail, Thumbnails
 from splitpoint.bench.drawings import histogram as bins
+from splitpoint.bench.map_artefacts import MapDrawing
 from splitpoint.report import gallery
 from splitpoint.report.facts import title
 from splitpoint.report.gallery import curves, drawings, folded, labels
@@ -297,4 +298,4 @@ def test_kinds_are_drawn_where_they_belong(curve):
     assert gallery.drawn(gallery.ABOVE, "x", both) == curves("x", both[:1])
     assert gallery.drawn(gallery.BELOW, "x", both) == drawings("x", both[1:])
     assert gallery.drawn(gallery.BELOW, "x", both[:1]) == ""
-    assert {*gallery.ABOVE, *gallery.BELOW} == {Curve, Drawing}
+    assert {*gallery.ABOVE, *gallery.BELOW} == {Curve, Drawing, MapDrawing}

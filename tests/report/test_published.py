@@ -25,6 +25,7 @@ def test_every_table_is_whole():
         "tab:training-cls-as": 136,
         "tab:calib-cls-as": 200,
         "tab:model-cls-as": 60,
+        "tab:Monocular-Depth-result": 42,
     }
 
 
@@ -52,6 +53,8 @@ def published(place, noise, method, variant, metric):
             "0.7338 ± 0.0002",
         ),
         (("cifar10/vgg16", "clean", "splitpoint_paper_calibrated", "hidden_layers=3", "ece"), "0.0323 ± 0.0007"),
+        (("nyu_depth/unet", "clean", "deep_ensemble", "", "rmse_authors"), "0.01 ± 0.00"),
+        (("nyu_depth/unet", "clean", "splitpoint_paper_calibrated", "", "auroc_ood"), "0.98 ± 0.01"),
     ],
 )
 def test_figures_are_those_of_the_paper(key, text):
@@ -66,7 +69,7 @@ def test_parts_of_a_figure():
 
 def test_names_of_the_records_are_used():
     metrics = {key[-1] for key in figures()}
-    regression = {"rmse", "winkler", "piece_authors", "piece_plus", "piece_minus", "spearman_total"}
+    regression = {"rmse", "rmse_authors", "winkler", "piece_authors", "piece_plus", "piece_minus", "spearman_total"}
     assert metrics == regression | {"accuracy", "ece", "auroc_error_epistemic", "auroc_adversarial", "auroc_ood"}
     assert published("boston", "clean", "splitpoint_paper", "", "piece") is None
     assert published("boston", "clean", "splitpoint_paper_calibrated", "", "winkler") is not None
@@ -83,7 +86,7 @@ def test_variants_are_found_however_they_are_written():
 
 
 def test_percents_became_fractions_with_two_more_digits():
-    images = [figure for key, figure in figures().items() if "/" in key[0]]
+    images = [figure for key, figure in figures().items() if "/" in key[0] and not key[0].startswith("nyu_depth")]
     assert len(images) == 160 + 136 + 200 + 60
     assert all(0 <= figure.mean < 1 and figure.unit == 1e-4 and figure.stderr < 0.1 for figure in images)
 

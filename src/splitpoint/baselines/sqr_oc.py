@@ -100,11 +100,13 @@ class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
         outputs, score = [], None
         for tau in central_quantiles(self.levels) if self.tau == "input" else [MEDIAN]:
             with fixed(network, tau):
-                output, found, *_ = tap(*args, **kwargs)
-            outputs.append(output)
+                reading = tap.live(*args, **kwargs)
+            outputs.append(reading.output)
             if tau == MEDIAN:
                 score = predictor.layout.pointwise(
-                    lambda rows: certificate_score(rows, *fitted), predictor.layout.features(found), output
+                    lambda rows: certificate_score(rows, *fitted),
+                    predictor.layout.features(reading.features),
+                    reading.output,
                 )
         return Runs(outputs, score)
 

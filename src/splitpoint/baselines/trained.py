@@ -18,7 +18,7 @@ from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.errors import SettingsError
 from splitpoint.method import Given
-from splitpoint.networks import Architecture, Factory, NetworkTraining, Trainer
+from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import widen
 from splitpoint.prediction import Prediction
@@ -200,27 +200,47 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         )
 
     def assemble(
-        self, networks: Sequence[nn.Module], data: Data, *, calibration: Data | None = None, progress: bool = True
+        self,
+        networks: Sequence[nn.Module],
+        data: Data,
+        *,
+        pattern: nn.Module | Factory | None = None,
+        calibration: Data | None = None,
+        progress: bool = True,
     ) -> NetworkPredictor:
-        """The predictor of classifiers that were trained elsewhere with this method's loss, as `fit` makes it.
+        """The predictor of networks that were trained elsewhere with this method's loss, as `fit` makes it.
 
         Args:
             networks: trained, of one architecture, as many as one fit of this method has; they are not changed.
-            data: some rows that they were trained on.
+            data: some rows that classifiers were trained on; all rows of networks for numbers, which learned them in
+                units of their mean and deviation.
+            pattern: of networks for numbers, the plain network or a function that builds it, see `prepared`.
             calibration: held-out data for the temperature.
             progress: whether to show bars.
         """
         if len(networks) != self._members:
             raise SettingsError(f"Expected {self._members} networks to assemble, but got {len(networks)}.")
         target = first_batch(data, self.batch_size).target
-        if target is None or target.is_floating_point():
+        if pattern is None and (target is None or target.is_floating_point()):
             raise SettingsError(
-                "Expected data with class labels, but got other targets; networks for numbers need fit."
+                "Expected a pattern= of networks for numbers, the plain network before this method changed it, but got "
+                "none; pass the function that builds it."
             )
-        trainer = self._trainer(networks[0], [data], 0, progress)
+        trainer = self._trainer(networks[0] if pattern is None else pattern, [data], 0, progress)
         copies = [copy.deepcopy(network) for network in networks]
         method = self._of_task(trainer.task)
         return method._predictor(trainer, copies, trainer.targets[0], data, calibration, progress)
+
+    def prepared(self, pattern: nn.Module | Factory, data: Data) -> Prepared:
+        """What it takes to train the networks of this method elsewhere, for `assemble`.
+
+        Args:
+            pattern: the plain network, or a function that builds it.
+            data: all rows that the networks will be trained on.
+        """
+        trainer = self._trainer(pattern, [data], 0, progress=False)
+        method = self._of_task(trainer.task)
+        return Prepared.of(trainer, pattern, method._changed, method._step)
 
     def _predictor(
         self,

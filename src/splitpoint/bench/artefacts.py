@@ -107,8 +107,8 @@ class Curve(Artefact):
 
     def __post_init__(self) -> None:
         bounds = (self.mean, self.lower, self.upper, self.epistemic, self.truth, self.true_lower, self.true_upper)
-        _check_equal("the grid", self.x, *bounds)
-        _check_equal("the training rows", self.train_x, self.train_y)
+        check_equal("the grid", self.x, *bounds)
+        check_equal("the training rows", self.train_x, self.train_y)
 
     @staticmethod
     def upgraded(values: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Attack:
     epistemic: Numbers
 
     def __post_init__(self) -> None:
-        _check_equal("an attack", self.strength, self.accuracy, self.epistemic)
+        check_equal("an attack", self.strength, self.accuracy, self.epistemic)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Reliability:
     count: Numbers
 
     def __post_init__(self) -> None:
-        _check_equal("a reliability diagram", self.confidence, self.accuracy, self.count)
+        check_equal("a reliability diagram", self.confidence, self.accuracy, self.count)
 
     @property
     def bins(self) -> list[tuple[float, float, float]]:
@@ -167,7 +167,7 @@ class Histogram:
     threshold: float
 
     def __post_init__(self) -> None:
-        _check_equal("a histogram", self.test, self.ood, self.edges[1:])
+        check_equal("a histogram", self.test, self.ood, self.edges[1:])
         if not self.edges or not all(map(math.isfinite, self.edges)):
             raise DataError("Expected finite edges, one more than there are bins.")
 
@@ -280,6 +280,7 @@ def _parts(kind: type[Any]) -> Mapping[str, Any]:
     return {name: part for name, part in get_type_hints(kind).items() if get_origin(part) is not ClassVar}
 
 
-def _check_equal(what: str, *parts: Numbers) -> None:
+def check_equal(what: str, *parts: Numbers) -> None:
+    """An error unless all parts hold equally many numbers; `what` names them."""
     if len({len(part) for part in parts}) != 1:
         raise DataError(f"Expected equally many numbers in the parts of {what}, but got {[len(p) for p in parts]}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -103,14 +102,20 @@ def shrunk(pixels: Tensor) -> Tensor:
     return found
 
 
-def png(pixels: Tensor) -> str:
-    """An image (1 or 3, H, W) in uint8 as the base64 text of a PNG file."""
+def png(pixels: Tensor, palette: Tensor | None = None) -> str:
+    """An image (1 or 3, H, W) in uint8 as the base64 text of a PNG file.
+
+    With a `palette` (n, 3) in uint8 the one channel numbers its colours.
+    """
     channels, height, width = pixels.shape
     lines = pixels.movedim(0, 2).reshape(height, width * channels).contiguous().numpy()
     raw = b"".join(b"\0" + line.tobytes() for line in lines)
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
-    chunks: Sequence[tuple[bytes, bytes]] = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
+    kind = 3 if palette is not None else 0 if channels == 1 else 2
+    chunks: list[tuple[bytes, bytes]] = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))]
+    if palette is not None:
+        chunks.append((b"PLTE", palette.contiguous().numpy().tobytes()))
+    chunks += [(b"IDAT", zlib.compress(raw, 9)), (b"IEND", b"")]
     body = b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
     )
     return base64.b64encode(PNG_SIGNATURE + body).decode()

@@ -7,6 +7,7 @@ images, on the device of the networks.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,6 +51,13 @@ def image_options(datasets: Sequence[str]) -> tuple[Option, ...]:
         Option("network", "base networks", lambda: list(NETWORKS), ("lenet",)),
         Option("ood", "sets out of distribution, where not those of the paper", lambda: list(IMAGE_SETS), None),
         Option("protocol", "how long networks are trained", lambda: ("short", "paper"), "short", many=False),
+        *machine_options(),
+    )
+
+
+def machine_options() -> tuple[Option, ...]:
+    """Where trained networks are kept, and what they run on."""
+    return (
         Option(
             "cache", "folder of trained networks and rows (default: cache in OUT)", default=None, kind=Path, many=False
         ),
@@ -143,6 +151,11 @@ def base_network(work: Work, data: ImageTrial) -> Base:
         once = training(work, data, work.seeds[0], schedule(work))
         network, seconds = once.network(progress=False), once.seconds()
     return Base(network, seconds, Recorder(network, spec.stages, work.options["cache"] / "rows"))
+
+
+def member_seeds(seed: int, count: int) -> list[int]:
+    """Seeds of the networks of an ensemble; the last one is the base network, which others may be training now."""
+    return [*(zlib.crc32(f"{seed} member {member}".encode()) for member in range(1, count)), seed]
 
 
 def training_images(data: ImageTrial) -> ImageSet:

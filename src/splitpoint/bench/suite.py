@@ -26,7 +26,7 @@ class Option:
     """An option of a suite on the command line.
 
     Attributes:
-        name: without dashes.
+        name: without dashes before it.
         help: what it means; choices and default are added.
         choices: names that are allowed, read from a table when they are needed; None for any value.
         default: `ALL` for every choice.
@@ -60,10 +60,15 @@ class Option:
             raise SettingsError(f"Expected {self.name} among {', '.join(allowed)}, but got {', '.join(unknown)}.")
         return [name for name in allowed if value is ALL or name in value]
 
+    @property
+    def flag(self) -> str:
+        """The name as commands have it, words joined by dashes."""
+        return self.name.replace("_", "-")
+
     def described(self) -> str:
         """The help with choices and default."""
         text = self.help if self.choices is None else f"{self.help}: {', '.join(self.choices())}"
-        shown = " ".join(self.default) if isinstance(self.default, list | tuple) else self.default
+        shown = " ".join(map(str, self.default)) if isinstance(self.default, list | tuple) else self.default
         return text if shown is None else f"{text} (default: {shown})"
 
 

@@ -21,6 +21,9 @@ from splitpoint.prediction import ClassificationPrediction, Prediction, Regressi
 LEVEL = 0.95
 """Level of every interval in the published tables and in the suites that are compared with them."""
 
+DRIVING = {"apolloscape": "ApolloScape", "camvid": "CamVid", "kitti_road": "KITTI road"}
+"""Sets of driving scenes that the depth suite tells from rooms one by one, and how columns call them."""
+
 Task: TypeAlias = Literal["regression", "classification"]
 Better: TypeAlias = Literal["lower", "higher", "level", "none"]
 
@@ -36,8 +39,10 @@ class Evidence:
         rows: scores of every test row, one each (see `row_scores`); None where those of `prediction` are.
         ood: scores of inputs out of distribution, one for each row; a whole prediction has them too.
         adversarial: the same of attacked inputs, or of natural adversarial ones.
-        attack: "accuracy" and mean "epistemic" score under attacks of growing strength.
+        attack: "accuracy" of classes or "rmse" of numbers, mean "epistemic" score, and mean root of "sds" if there
+            is one, under attacks of growing strength.
         threshold: `support` above which a row is flagged.
+        coverage: of dense targets, the share of the entries of every row that are inside their interval.
     """
 
     prediction: Prediction
@@ -49,6 +54,12 @@ class Evidence:
     adversarial: Prediction | None = None
     attack: Mapping[str, Sequence[float]] | None = None
     threshold: float | None = None
+    coverage: Tensor | None = None
+
+    @property
+    def attack_sds(self) -> Sequence[float] | None:
+        """Mean root of SDS under attacks of growing strength, None where there is none."""
+        return None if self.attack is None else self.attack.get("sds")
 
     @property
     def task(self) -> Task:
@@ -170,6 +181,26 @@ def attack_correlation(evidence: Evidence) -> float:
     return spearman(torch.tensor(evidence.attack["accuracy"]), torch.tensor(evidence.attack["epistemic"]))
 
 
+def sweep_correlation(score: Literal["epistemic", "sds"]) -> Callable[[Evidence], float]:
+    """Rank correlation of the error of numbers and a mean score over the strengths of the attack."""
+
+    def function(evidence: Evidence) -> float:
+        assert evidence.attack is not None
+        return spearman(torch.tensor(evidence.attack["rmse"]), torch.tensor(evidence.attack[score]))
+
+    return function
+
+
+def of_rows(summary: Callable[[Tensor], Tensor]) -> Callable[[Evidence], float]:
+    """A summary of the coverages of rows, those without any target left out."""
+
+    def function(evidence: Evidence) -> float:
+        assert evidence.coverage is not None
+        return float(summary(evidence.coverage[~evidence.coverage.isnan()].double()))
+
+    return function
+
+
 def _wrong(evidence: Evidence) -> Tensor:
     """Whether the most probable class of every entry is not its label."""
     assert isinstance(evidence.prediction, ClassificationPrediction)
@@ -197,11 +228,18 @@ def _classification(
 METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     _regression(regression.rmse, "RMSE", "lower", "Root mean squared error of the mean, in units of the target.",
         unit="target"),
+    Metric("rmse_authors", on_targets(regression.mae), "RMSE (authors' code)", "lower",
+        "Mean absolute error over all pixels, which the published code for depth prints as RMSE.",
+        task="regression", unit="target", needs=("coverage",)),
     _regression(regression.winkler, "Winkler score", "lower",
         "Width of the interval plus 2 / (1 - level) times every miss.", unit="target"),
     _regression(regression.picp, "PICP", "level", "Share of test targets inside the interval."),
     _regression(regression.mpiw, "MPIW", "none",
         "Mean width of the interval; only worth comparing at equal coverage.", unit="target"),
+    Metric("image_coverage", of_rows(torch.mean), "Coverage of images", "level",
+        "Mean over images of the share of their pixels inside the interval.", task="regression", needs=("coverage",)),
+    Metric("image_coverage_low", of_rows(lambda shares: shares.quantile(0.1)), "Coverage, worst tenth", "higher",
+        "The coverage that nine of ten images exceed.", task="regression", needs=("coverage",)),
     _regression(regression.piece_authors, "PIECE (authors' bins)", "lower",
         "Coverage error over ten bins of equal width."),
     _regression(regression.piece, "PIECE (equal counts)", "lower",
@@ -254,6 +292,8 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("auroc_adversarial", of_group(auroc, "adversarial"), "AUROC adversarial", "higher",
         "How well support tells attacked or natural adversarial images from test images.",
         needs=("adversarial",)),
+    Metric("auroc_adversarial_map", of_group(auroc, "adversarial", "epistemic"), "AUROC adversarial, map", "higher",
+        "The same of the mean of the epistemic map.", task="regression", needs=("adversarial", "coverage")),
     Metric("auroc_adversarial_entropy", of_group(auroc, "adversarial", "aleatoric"), "AUROC adversarial, entropy",
         "higher", "The same of the entropy.", task="classification", needs=("adversarial",)),
     Metric("aupr_adversarial", of_group(aupr, "adversarial"), "AUPR adversarial", "higher",
@@ -264,6 +304,11 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("auroc_ood", of_group(auroc, "ood"), "AUROC out of distribution", "higher",
         "How well support (the epistemic score of methods that have no other) tells inputs out of distribution: out "
         "of the training range, or of other data sets.", needs=("ood",)),
+    *(Metric(f"auroc_ood_{name}", None, f"AUROC {title}", "higher", "The same for this set alone.", task="regression")
+        for name, title in DRIVING.items()),
+    Metric("auroc_ood_map", of_group(auroc, "ood", "epistemic"), "AUROC out of distr., map", "higher",
+        "The same of the mean of the epistemic map, which is all that most methods have.",
+        task="regression", needs=("ood", "coverage")),
     Metric("auroc_ood_entropy", of_group(auroc, "ood", "aleatoric"), "AUROC out of distr., entropy", "higher",
         "The same of the entropy.", task="classification", needs=("ood",)),
     Metric("aupr_ood", of_group(aupr, "ood"), "AUPR out of distribution", "higher",
@@ -273,7 +318,12 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
         needs=("ood",), recorded=False),
     Metric("spearman_attack", attack_correlation, "Spearman under attack", "lower",
         "Rank correlation of accuracy and mean epistemic score over growing attacks; -1 where doubt rises as accuracy "
-        "falls.", needs=("attack",)),
+        "falls.", task="classification", needs=("attack",)),
+    Metric("spearman_sweep", sweep_correlation("epistemic"), "Spearman of RMSE under attack", "higher",
+        "Rank correlation of the RMSE and the mean score of images over growing attacks; 1 where doubt rises with the "
+        "error.", task="regression", needs=("attack",)),
+    Metric("spearman_sweep_sds", sweep_correlation("sds"), "Spearman of RMSE under attack, SDS", "higher",
+        "The same of the root of the self-consistency score.", task="regression", needs=("attack_sds",)),
     Metric("flagged_test", flagged("known"), "Flagged, test", "none",
         "Share of test images with less support than 95% of the calibration images; 0.05 is expected.",
         needs=("threshold",)),
@@ -287,6 +337,11 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("train_cpu_s", None, "Training, CPU seconds", "none",
         "Of one trial: networks and what is learned on top of them, an equal share where trials were trained together. "
         "Networks that come trained cost nothing here. Depends on the machine."),
+    Metric("overfitting", None, "Overfitting of the base", "none",
+        "RMSE of the base network on calibration images over that on training images."),
+    Metric("warnings", None, "Warnings of the fit", "none", "Checks of a fit on itself that warn."),
+    Metric("train_s_per_epoch", None, "Training, CPU seconds per epoch", "none",
+        "Of the networks of one trial, all members together. Depends on the machine."),
     Metric("infer_us_per_row", None, "Inference, µs per row", "none", "CPU time; depends on the machine."),
 )}
 # fmt: on

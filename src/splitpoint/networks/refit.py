@@ -23,7 +23,7 @@ from splitpoint.hooks import frozen
 from splitpoint.layout import Layout
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
-from splitpoint.networks.trainer import Trainer, Units, member_seeds
+from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, item_of, rows_in, train_epoch
 from splitpoint.recording import Columns, Source
 from splitpoint.tasks import Regression, Rows
@@ -141,7 +141,7 @@ class Refit:
         size = min(settings.batch_size, min(map(len, places)))
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         steps = -(-max(map(len, places)) // size)
-        feed = ArrayFeed(steps, columns, places, size, networks[0], generators, trainer._prepare(targets))
+        feed = ArrayFeed(steps, columns, places, size, networks[0], generators, trainer.prepare(targets))
         race = Race(trainer, feed, [_some(own) for own in places], [_some(own) for own in unseen], given)
         with torch.inference_mode(False), torch.enable_grad(), seeded(seeds[0]):
             stack = Stack.of([network.train() for network in networks], key)
@@ -240,7 +240,7 @@ class Race:
         goals = torch.stack([self.given[rows].nanmean() for rows in self.seen])
         first = seen = self._errors(stack, self.seen)
         optimiser = settings.over(stack.parameters())
-        loss = self.trainer._loss(_plain_step(self.trainer))
+        loss = self.trainer.loss(plain_step(self.trainer.task))
         total = settings.epochs or min(MOST_EPOCHS, math.ceil(MOST_STEPS / self.feed.steps))
         kept: dict[int, nn.Module] = {}
         look = 1
@@ -286,13 +286,6 @@ class Race:
                 rows = _row_errors(self.trainer, raw, batch.target[0].flatten(0, 1))
                 found.append(rows.unflatten(0, some.shape))
         return torch.cat(found, 1).nanmean(1)
-
-
-def _plain_step(trainer: Trainer) -> Any:
-    def step(stack: Stack, architecture: Any, batch: Any, target: Tensor, _: float) -> Tensor:
-        return trainer.task.errors(architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), 1), target)
-
-    return step
 
 
 def _row_errors(trainer: Trainer, raw: Tensor, target: Tensor) -> Tensor:

@@ -151,9 +151,9 @@ class Trainer:
         trained = train_stack(
             networks,
             [part for part in data for _ in range(members)],
-            self._loss(step),
+            self.loss(step),
             self.settings,
-            prepare=self._prepare([target for target in self.targets for _ in range(members)]),
+            prepare=self.prepare([target for target in self.targets for _ in range(members)]),
             seeds=[number for _, number in numbers],
             output_key=self.output_key,
             label=f"training {len(networks)} network{'s' if len(networks) > 1 else ''}",
@@ -161,8 +161,8 @@ class Trainer:
         )
         return [trained[i * members : (i + 1) * members] for i in range(len(data))]
 
-    def _prepare(self, targets: Sequence[Mapping[str, Tensor]]) -> Prepare:
-        """Targets in canonical form, numbers in standard units."""
+    def prepare(self, targets: Sequence[Mapping[str, Tensor]]) -> Prepare:
+        """How targets are read, by members with these entries of `targets`: canonical, numbers in standard units."""
         units = Units.stacked(targets) if isinstance(self.task, Regression) else None
 
         def prepare(target: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Trainer:
 
         return prepare
 
-    def _loss(self, step: Step) -> StepLoss:
+    def loss(self, step: Step) -> StepLoss:
         """Mean loss (E,) of every member over the targets that are there."""
 
         def loss(stack: Stack, batch: Batch, part: float) -> Tensor:
@@ -185,6 +185,46 @@ class Trainer:
             return kept.sum(1) / valid.reshape(members, -1).sum(1).clamp(min=1)
 
         return loss
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Networks that a loop of one's own trains: what they are, and the loss that they learn.
+
+    Attributes:
+        trainer: what is known of task, architecture and targets.
+        factory: builds one network, untrained.
+        loss: from a stack, a batch (E, B, ...) and the share of the training that is done to the loss (E,).
+        read: from targets (S, E, B, ...) as they are in the data to those of the loss.
+    """
+
+    trainer: Trainer
+    factory: Factory
+    loss: StepLoss
+    read: Prepare
+
+    @staticmethod
+    def of(trainer: Trainer, pattern: nn.Module | Factory, change: Change, step: Step) -> Prepared:
+        """Networks of a trainer that looked at one data set."""
+        fresh = factory_of(pattern)
+        return Prepared(
+            trainer,
+            lambda: change(fresh(), trainer.architecture),
+            trainer.loss(step),
+            trainer.prepare(trainer.targets[:1]),
+        )
+
+
+def prepared_plain(pattern: nn.Module | Factory, data: Data, settings: NetworkTraining) -> Prepared:
+    """What it takes to train a plain network for numbers elsewhere; `fold_units` finishes it.
+
+    Args:
+        pattern: a network, or a function that builds it.
+        data: all rows that the network will be trained on.
+        settings: of the batches in which they are read.
+    """
+    trainer = Trainer.of(pattern, [data], settings, lambda *_: Regression(), output_key=None, seed=0, progress=False)
+    return Prepared.of(trainer, pattern, lambda network, _: network, plain_step(trainer.task))
 
 
 def member_seeds(seed: int, count: int) -> list[int]:
@@ -280,16 +320,22 @@ def train_networks(
             return network
         return with_spectral_norm(network, architecture.layers[:-1], spectral_bound)
 
-    def step(stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, _: float) -> Tensor:
-        return task.errors(architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), 1), target)
-
-    networks = [own for (own,) in trainer.train(factories, data, seeds, change, step, progress=progress)]
+    networks = [own for (own,) in trainer.train(factories, data, seeds, change, plain_step(task), progress=progress)]
     for network in networks:
         settle_spectral_norm(network)
     if folds:
         for network, target in zip(networks, trainer.targets, strict=True):
             fold_units(network.get_submodule(last), target["center"], target["spread"])
     return networks
+
+
+def plain_step(task: Task) -> Step:
+    """The loss of a network that answers in numbers or logits and nothing else: squared error, or log loss."""
+
+    def step(stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, _: float) -> Tensor:
+        return task.errors(architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), 1), target)
+
+    return step
 
 
 def _check_bias(layer: nn.Module, outputs: int) -> None:

@@ -74,13 +74,14 @@ def _caption(found: dict[str, tuple[Compared, ...]]) -> str:
         if compared:
             methods.setdefault(compared, []).append(facts.title(method))
     sentences = [
-        f"{_listed(titles)} {'is' if len(titles) == 1 else 'are'} {_counted(compared)}."
+        f"{listed(titles)} {'is' if len(titles) == 1 else 'are'} {_counted(compared)}."
         for compared, titles in methods.items()
     ]
     return " ".join([f"{OPENING}:", *sentences]) if sentences else ""
 
 
-def _listed(titles: Sequence[str]) -> str:
+def listed(titles: Sequence[str]) -> str:
+    """Titles with commas, and "and" before the last."""
     return " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
 
 

@@ -22,8 +22,10 @@ from splitpoint.bench.artefacts import (
     Thumbnail,
     Thumbnails,
 )
+from splitpoint.bench.map_artefacts import MapDrawing
 from splitpoint.report import facts, svg
 from splitpoint.report.facts import Problem
+from splitpoint.report.map_gallery import map_drawings
 from splitpoint.report.markup import figure, panels, prose
 
 # Curves
@@ -331,7 +333,7 @@ Draw = Callable[[str, Sequence[Any]], str]
 """From a name that tells panels apart and all artefacts of a section, in the order of the page, to their figures."""
 
 ABOVE: Mapping[type[Artefact], Draw] = {Curve: curves}
-BELOW: Mapping[type[Artefact], Draw] = {Drawing: drawings}
+BELOW: Mapping[type[Artefact], Draw] = {Drawing: drawings, MapDrawing: map_drawings}
 """How kinds of artefacts are drawn above and below the tables of a section."""
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 
 from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import Record
-from splitpoint.report import detection, facts, gallery, plots
+from splitpoint.report import controls, detection, facts, gallery, plots
 from splitpoint.report.facts import Problem
 from splitpoint.report.markup import figure, panels, prose, results
 from splitpoint.report.published import SOURCE
@@ -111,7 +111,7 @@ def _results(section: Section, table: Table) -> str:
         metric = table.columns[0].metric
         verdicts = f" Published: {table.verdicts}." if table.verdicts.compared else ""
         about = prose(f"{metric.about} {metric.preference.capitalize()}.{verdicts}".strip())
-    captions = "".join(map(prose, detection.captions(section, table)))
+    captions = "".join(map(prose, (*detection.captions(section, table), *controls.captions(section, table))))
     figures = _dependences(table) if plots.numeric(section) else ""
     comparison = None if section.place.factor else compare_rows(table)
     ranks = _ranks(comparison) if comparison else ""

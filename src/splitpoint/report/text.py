@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from splitpoint.bench.record import Record
-from splitpoint.report import detection, facts
+from splitpoint.report import controls, detection, facts
 from splitpoint.report.facts import Problem
 from splitpoint.report.published import SOURCE
 from splitpoint.report.ranks import compare_rows
@@ -125,7 +125,7 @@ def _table(section: Section, table: Table) -> list[str]:
     parts = [f"### {table.title}{preference}", rows_as_markdown(rows)]
     if table.verdicts.compared and not single:
         parts.append(f"Published: {table.verdicts}.")
-    parts += detection.captions(section, table)
+    parts += [*detection.captions(section, table), *controls.captions(section, table)]
     comparison = None if section.place.factor else compare_rows(table)
     if comparison:
         ranks = ", ".join(f"{facts.title(name)} {rank:.2f}" for name, rank in comparison.ranks.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -23,6 +22,7 @@ from splitpoint.bench.image_experiments import (
     image_cells,
     image_inputs,
     image_options,
+    member_seeds,
     obstacles,
     row_inputs,
     schedule,
@@ -194,11 +194,6 @@ def evidential_schedule(work: Work) -> Schedule:
     """How an evidential network is trained: with a rate of its own where its short schedule has one."""
     rate = NETWORKS[work.network].evidential_rate if work.protocol == "short" else None
     return schedule(work) if rate is None else replace(schedule(work), learning_rate=rate)
-
-
-def member_seeds(seed: int, count: int) -> list[int]:
-    """Seeds of the networks of an ensemble; the last one is the base network, which others may be training now."""
-    return [*(zlib.crc32(f"{seed} member {member}".encode()) for member in range(1, count)), seed]
 
 
 IMAGES = Suite(
