@@ -214,6 +214,19 @@ def test_scores_follow_batches_slices_and_devices(uq):
     assert torch.equal(out.to("cpu").image.percentile, out.image.percentile)
 
 
+def test_single_pixels_make_up_no_image(uq):
+    x, y = images(2)
+    out = uq(x)
+    part = out[~out.mean.isnan()]
+    assert part.mean.shape == (out.mean.numel(),)
+    with pytest.raises(sp.SettingsError, match="score for whole images"):
+        _ = part.image
+    y[0, 0, 0, :3] = torch.nan
+    found = sp.evaluate(uq, (x, y), progress=False)
+    assert found["rows"] == IMAGES
+    assert 0 <= found["picp"] <= 1
+
+
 def test_a_saved_predictor_scores_images_as_before(uq, tmp_path):
     uq.save(tmp_path / "uq.safetensors")
     again = sp.load(tmp_path / "uq.safetensors", network())

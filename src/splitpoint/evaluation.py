@@ -85,5 +85,6 @@ def _labelled(prediction: ClassificationPrediction, label: Tensor) -> tuple[Clas
         support=prediction.support[seen],
         sds=None,
         total=prediction.total[seen],
+        image_epistemic=None,
     )
     return rows, label[seen]

@@ -148,8 +148,14 @@ class Prediction:
         return len(self.epistemic)
 
     def __getitem__(self: P, rows: slice | Tensor | Sequence[int]) -> P:
-        """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask)."""
-        return self._map(lambda tensor: tensor[rows])
+        """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask).
+
+        A mask of the shape of the scores picks single entries, which no longer make up images: `image` has no part in
+        that.
+        """
+        entries = isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.dim() > 1
+        part = replace(self, image_epistemic=None, image_reference=None) if entries else self
+        return part._map(lambda tensor: tensor[rows])
 
     def to(self: P, device: torch.device | str) -> P:
         """The same prediction with every tensor on `device`."""

@@ -31,7 +31,7 @@ def image_scores(prediction: RegressionPrediction) -> Prediction:
     The others, and `support` where there is none, are means of the map.
     """
     found = row_scores(prediction)
-    own = getattr(prediction, "image_epistemic", None)
+    own = prediction.image_epistemic
     return replace(found, support=found.epistemic if own is None else own.double())
 
 
