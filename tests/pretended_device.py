@@ -33,6 +33,9 @@ class Away(torch.Tensor):
     def tolist(self):
         return self.inner.tolist()
 
+    def __format__(self, specification):
+        return format(self.inner, specification)
+
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return computed(function, args, kwargs or {})
@@ -69,6 +72,11 @@ def computed(function, args, kwargs):
     return tree_map(wrapped, found)
 
 
+def made_here(data, *, device=None, make=torch.tensor, **options):
+    """`torch.tensor`, which no dispatch mode sees, moved to the device afterwards."""
+    return make(data, **options).to(device)
+
+
 @contextlib.contextmanager
 def pretending():
     """The pretended device; notes the devices of all images that enter a convolution."""
@@ -81,6 +89,7 @@ def pretending():
     hook = nn.modules.module.register_module_forward_pre_hook(note)
     with pytest.MonkeyPatch.context() as patch, Pretending():
         patch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # which this device has not
+        patch.setattr(torch, "tensor", made_here)
         try:
             yield entered
         finally:

@@ -7,8 +7,8 @@ from rooms import scene_folder
 from splitpoint.bench.record import Journal
 from splitpoint.bench.run import bench
 
-METHODS = ["mc_dropout", "sqr_oc", "gaussian", "conformal"]
-"""Heads are left out: the pretended device does not have what `torch.tensor` makes on it."""
+RIVALS = ["mc_dropout", "sqr_oc", "gaussian", "conformal"]
+HEADS = ["splitpoint_conformal", "splitpoint_layers"]
 
 QUICK = {
     "epochs": 1,
@@ -19,19 +19,18 @@ QUICK = {
     "width": 2,
     "images": 8,
     "attack_eps": [0.05],
-    "methods": METHODS,
 }
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
+@pytest.fixture(scope="module", params=[RIVALS, pytest.param(HEADS, marks=pytest.mark.slow)], ids=["rivals", "heads"])
+def both(request, tmp_path_factory):
     """The same experiment on both devices: records, and where images entered networks."""
     folders = [tmp_path_factory.mktemp(name) for name in ("data", "here", "there")]
     with pytest.MonkeyPatch.context() as patch:
         scene_folder(folders[0], patch)
-        bench("depth", folders[1], **QUICK)
+        bench("depth", folders[1], methods=request.param, **QUICK)
         with pretending() as entered:
-            bench("depth", folders[2], device=NAME, **QUICK)
+            bench("depth", folders[2], device=NAME, methods=request.param, **QUICK)
     here, there = ({record.method: record for record in Journal(folder).read()} for folder in folders[1:])
     return here, there, entered
 

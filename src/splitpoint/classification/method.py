@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -16,11 +16,12 @@ from splitpoint.checks import Check
 from splitpoint.classification import checks
 from splitpoint.classification.correction import Correction
 from splitpoint.classification.mix import Scored
+from splitpoint.classification.objective import LOSSES
 from splitpoint.classification.predictor import ClassificationPredictor, frequency_logits
 from splitpoint.classification.stand_ins import StandIns, stand_ins
 from splitpoint.classification.support import Support
 from splitpoint.conformal import calibration_scores
-from splitpoint.consistency import Mars, corrected_probs, entropy, zero_included_residuals
+from splitpoint.consistency import Mars, corrected_probs, entropy
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.groups import random_folds
@@ -33,7 +34,7 @@ from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.selfcheck import row_checks
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
-from splitpoint.training import Losses, Member, held_back, train
+from splitpoint.training import Member, held_back, train
 
 DELTA0_GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("inf"))
 FOLDS = 5
@@ -188,7 +189,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
             if self.standardise:
                 follow_features(heads, batch)
 
-        return Companion(heads, _LOSSES[self._trunk], follow, {})
+        return Companion(heads, LOSSES[self._trunk], follow, {})
 
     def _after_joint(
         self, recording: Recording, companion: Companion, calibration: Recording | None, seed: int, progress: bool
@@ -225,7 +226,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         """A stack of networks with one trunk, trained on `tables`, and the rows that each was held from."""
         heads = self._untrained(tables, trunk, generators, device)
         members = [held_back(table, self.held_back, g) for table, g in zip(tables, generators, strict=True)]
-        loss = _LOSSES[trunk]
+        loss = LOSSES[trunk]
         score = loss if bool(members[0].scored.any()) else None
         train(
             heads, members, loss, score, self._schedule(tables[0]), generators, label="fitting heads", progress=progress
@@ -308,37 +309,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         return DELTA0_GRID[int(errors.argmin())]
 
 
-def _one_hot(rows: Rows) -> Tensor:
-    return F.one_hot(rows["label"][..., 0], rows["logits"].shape[-1]).to(rows["logits"].dtype)
-
-
-def _frequency_loss(heads: Heads, rows: Rows) -> Losses:
-    """Log loss (E,) of the class frequencies ``softmax(exp(a) logits + g(h))``."""
-    logits = frequency_logits(heads(rows["features"])["frequency"], rows["logits"], 2)
-    chosen = logits.log_softmax(2).gather(2, rows["label"])
-    return {"frequency": -chosen.mean((1, 2))}
-
-
-def _mar_loss(heads: Heads, rows: Rows) -> Losses:
-    """Squared error (E,) of the total MARs against ``|one-hot - p|`` (E17)."""
-    residual = (_one_hot(rows) - rows["logits"].softmax(2)).abs()
-    return {"mar": (heads(rows["features"])["mar"] - residual).square().mean((1, 2))}
-
-
-def _zero_included_loss(heads: Heads, rows: Rows) -> Losses:
-    """Squared error (E,) of the three zero-included MARs (E18)."""
-    target = torch.cat(zero_included_residuals(rows["logits"].softmax(2), _one_hot(rows)), 2)
-    error = heads(rows["features"])["zero_included"] - target
-    return {"zero_included": 3 * error.square().mean((1, 2))}
-
-
 _CHOICES = {"mars": ("simplex", "free"), "residuals": ("train", "refit")}
-
-_LOSSES: dict[str, Callable[[Heads, Rows], Losses]] = {
-    "frequency": _frequency_loss,
-    "mar": _mar_loss,
-    "zero_included": _zero_included_loss,
-}
 
 
 def _free_scores(table: Table, calibrator: Heads, delta0: float) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.checks import Check
+from splitpoint.errors import DataError
 from splitpoint.metrics import spearman
 
 PARTS, ROWS_OF_PART = 3, 20
@@ -103,3 +104,15 @@ def ranking(judged: Judged, output: Tensor) -> Check:
         )
         return Check(name, found, "warn", advice)
     return Check(name, found, "ok", f"rank correlation of width and error on {judged.rows} rows.")
+
+
+def every_output(table: Table) -> None:
+    """Refuses rows of which an output has no target."""
+    seen = torch.zeros(table.width("residual"), dtype=torch.bool)
+    for part in table.slices():
+        seen |= ~part["residual"].isnan().all(0)
+    if not seen.all():
+        raise DataError(
+            f"Expected targets for every output, but got none for output {(~seen).nonzero()[0].item()}; "
+            "leave that output out of the model, or give it targets."
+        )

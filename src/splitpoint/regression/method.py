@@ -11,7 +11,7 @@ from torch import Tensor
 
 from splitpoint.cache import Table, feature_moments
 from splitpoint.checks import Check
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.head_method import MOMENTUM, PAPER_STEPS, Companion, HeadMethod, follow_features
 from splitpoint.heads import Heads, fit_leverage, inverse_softplus
@@ -20,7 +20,7 @@ from splitpoint.method import GivenRows, generators_for
 from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
-from splitpoint.regression.checks import Judged, coverage, ranking, sides
+from splitpoint.regression.checks import Judged, coverage, every_output, ranking, sides
 from splitpoint.regression.objective import Objective, Outputs, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors, learned_from
 from splitpoint.regression.residuals import Chooser, at_input
@@ -33,7 +33,6 @@ Interval = Literal["split", "consistent", "conformal", "auto"]
 
 CROSS_FITTED = 20_000
 """Most rows with which heads are cross-fitted; beyond, a held-back slice says as much."""
-
 
 SKETCHED = 16
 """Columns of the leverage's matrix where features are several maps."""
@@ -293,7 +292,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         Those of copies that left the row out, `residual` (n, D), are so already. For `several` maps, which the columns
         of the leverage's matrix are up-sampled for, it is that of a sketch with few of them.
         """
-        _check_every_output(table)
+        every_output(table)
         center, spread = feature_moments(table)
         inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
         if self.leverage or self.residuals != "train":
@@ -386,17 +385,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "quantile_loss": ("pinball", "coverage", "coverage_paper"),
     "scores": ("leverage", "sds"),
 }
-
-
-def _check_every_output(table: Table) -> None:
-    seen = torch.zeros(table.width("residual"), dtype=torch.bool)
-    for part in table.slices():
-        seen |= ~part["residual"].isnan().all(0)
-    if not seen.all():
-        raise DataError(
-            f"Expected targets for every output, but got none for output {(~seen).nonzero()[0].item()}; "
-            "leave that output out of the model, or give it targets."
-        )
 
 
 def _seeds(generator: torch.Generator, count: int) -> list[int]:
