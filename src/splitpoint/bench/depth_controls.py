@@ -7,15 +7,14 @@ the sky does has told nothing of the network.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import placement
+from splitpoint.bench.depth_conformal import image_factor
 from splitpoint.bench.depth_trials import TABLE_STRENGTH, DepthTrial, batches, sweep
-from splitpoint.conformal import conformal_factor
-from splitpoint.groups import Owners, group_ids
 from splitpoint.metrics import auroc
 from splitpoint.prediction import RegressionPrediction
 
@@ -75,17 +74,10 @@ class Widths:
     factor: float
 
     @staticmethod
-    @torch.no_grad()
     def of(network: nn.Module, shape: Shape, data: DepthTrial) -> Widths:
-        """With the factor that the calibration images ask for, image by image; see `conformal.group_factor`."""
-        ratios = []
-        for images, target in batches(data.calibration):
-            mean = network(images.to(placement(network)[0])).cpu()
-            ratios.append(((target - mean).abs() / shape(mean)).flatten(1))
-        ratio = torch.cat(ratios)
-        seen = ~ratio.isnan()
-        owners = Owners.of(group_ids(seen.nonzero()[:, 0]))
-        return Widths(network, shape, float(conformal_factor(ratio[seen], LEVELS[-1], "pixels", owners)))
+        """With the factor that the calibration images ask for, image by image."""
+        plain = Widths(network, shape, 1.0)
+        return replace(plain, factor=image_factor(plain, data.calibration))
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> RegressionPrediction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from splitpoint.baselines import METHODS
+from splitpoint.bench.depth_conformal import image_factor, scaled
 from splitpoint.bench.depth_controls import CONTROLS, STATISTICS, separations
 from splitpoint.bench.depth_evidence import judged
 from splitpoint.bench.depth_experiments import (
@@ -23,7 +24,7 @@ from splitpoint.bench.suite import Fit, Request, Result, Suite, Work
 from splitpoint.bench.workers import check_device
 from splitpoint.datasets.scenes import SCENES
 from splitpoint.errors import SettingsError
-from splitpoint.metrics import auroc, ause, measured
+from splitpoint.metrics import auroc, ause, measured, winkler
 from splitpoint.prediction import RegressionPrediction
 
 DRAWN_TRIAL = 0
@@ -77,6 +78,8 @@ def judge(work: Work, fitted: Fit, place: int, data: DepthTrial) -> Result:
     known = said.evidence.known.support
     assert isinstance(said.evidence.prediction, RegressionPrediction)
     metrics |= {"ause": ause(said.evidence.prediction, said.evidence.target)}
+    conformalised = scaled(said.evidence.prediction, image_factor(asked.predict, data.calibration))
+    metrics |= {"winkler_conformal": winkler(conformalised, said.evidence.target)}
     metrics |= {f"auroc_ood_{name}": auroc(known, scores.support) for name, scores in said.ood.items()}
     metrics |= asked.figures
     drawing = None
