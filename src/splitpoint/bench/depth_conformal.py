@@ -36,8 +36,7 @@ def image_factor(predict: Predict, found: SceneSet) -> float:
 def scaled(prediction: RegressionPrediction, factor: float) -> RegressionPrediction:
     """The prediction with an interval at its highest level that is `factor` times as wide, about the same middle."""
     middle, half = _middle(prediction)
-    bounds = ((middle + sign * factor * half)[..., None] for sign in (-1, 1))
-    lowers, uppers = bounds
+    lowers, uppers = ((middle + sign * factor * half)[..., None] for sign in (-1, 1))
     return replace(prediction, lowers=lowers, uppers=uppers, levels=prediction.levels[-1:])
 
 
