@@ -16,8 +16,10 @@ from pathlib import Path
 
 import torch
 
+from splitpoint.bench.depth_controls import CONTROLS
 from splitpoint.bench.record import Record, read_records
 from splitpoint.metrics import METRICS
+from splitpoint.metrics.table import DRIVING
 from splitpoint.report import facts
 from splitpoint.report.facts import Problem
 from splitpoint.report.sections import Section, sections
@@ -258,11 +260,59 @@ def _run_on(section: Section, problem: Problem) -> list[str]:
 
 
 def _image_table(section: Section, problem: Problem) -> Iterator[str]:
-    methods = _run_on(section, problem)
-    columns = [[section.entries[method, problem, measure] for method in methods] for measure, _ in IMAGE_MEASURES]
-    texts = [[entry.text(decimals(column)) for entry in column] for column in columns]
-    rows = [[facts.title(method), *cells] for method, *cells in zip(methods, *texts, strict=True)]
-    yield from table(["method", *(head for _, head in IMAGE_MEASURES)], rows)
+    yield from _measures(section, problem, IMAGE_MEASURES, _run_on(section, problem))
+
+
+def _measures(
+    section: Section, problem: Problem, measures: Sequence[tuple[str, str]], methods: Sequence[str]
+) -> Iterator[str]:
+    """Some measures of some methods on one problem, empty where there is none."""
+    columns = []
+    for measure, _ in measures:
+        found = [section.entries.get((method, problem, measure)) for method in methods]
+        digits = decimals([entry for entry in found if entry is not None])
+        columns.append(["" if entry is None else entry.text(digits) for entry in found])
+    rows = [[facts.title(method), *cells] for method, *cells in zip(methods, *columns, strict=True)]
+    yield from table(["method", *(head for _, head in measures)], rows)
+
+
+DEPTH_INTERVALS = (
+    ("rmse", "RMSE"),
+    ("winkler", "Winkler"),
+    ("winkler_conformal", "Winkler, conformalised"),
+    ("picp", "PICP"),
+    ("image_coverage_low", "worst tenth"),
+    ("piece", "PIECE"),
+    ("piece_plus", "PIECE+"),
+    ("piece_minus", "PIECE-"),
+    ("spearman_total", "Spearman, total"),
+    ("ause", "AUSE"),
+)
+DEPTH_SCORES = (
+    *((f"auroc_ood_{name}", f"AUROC {title}") for name, title in DRIVING.items()),
+    ("auroc_ood_map", "by the map"),
+    ("auroc_adversarial", "AUROC adversarial"),
+    ("auroc_adversarial_map", "by the map"),
+    ("spearman_sweep", "Spearman, sweep"),
+    ("spearman_sweep_sds", "by SDS"),
+    ("flagged_test", "flagged, test"),
+)
+"""Measures of the depth tables and the heads of their columns: of pixels, and of whole images."""
+
+
+def depth(folder: Path) -> Iterator[str]:
+    """Everything about the depth experiments, controls last."""
+    records = read_records(folder)
+    yield from failures(records)
+    for section in sections(records):
+        methods = sorted(section.rows, key=lambda method: method in CONTROLS)
+        for problem in section.problems:
+            yield f"### {problem.title}, {section.extent} in each cell"
+            yield ""
+            for measures in (DEPTH_INTERVALS, DEPTH_SCORES):
+                told = [name for name in measures if any((m, problem, name[0]) in section.entries for m in methods)]
+                kept = [m for m in methods if any((m, problem, name) in section.entries for name, _ in told)]
+                yield from _measures(section, problem, told, kept)
 
 
 BESIDE_SOFTMAX = {
@@ -362,6 +412,7 @@ BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {
     (ROOT / "docs" / "benchmarks.md", "uci-ablation"): ablations,
     (ROOT / "docs" / "benchmarks.md", "cubic"): cubic,
     (ROOT / "docs" / "benchmarks.md", "images"): images,
+    (ROOT / "docs" / "benchmarks.md", "depth"): depth,
     (ROOT / "README.md", "uci"): headline,
     (ROOT / "README.md", "images"): headline_images,
 }

@@ -46,6 +46,9 @@ VALUES = {"train": "training images", "calibration": "calibration images"}
 Table = Mapping[str, Any]
 """Titles by id, or entries that have one."""
 
+BASES: Table = {**NETWORKS, "unet": "U-Net"}
+"""Base networks: those of the table, and the one of a suite that has no other."""
+
 
 def title(name: str, table: Table = METHODS) -> str:
     """The title of an id in a table, that of the methods unless another is given.
@@ -101,7 +104,7 @@ class Problem(NamedTuple):
         >>> Problem("cifar10", "resnet20_published").title, Problem("boston").title, Problem("my_set", "my_net").title
         ('CIFAR-10, ResNet-20', 'boston', 'my set, my net')
         """
-        network = [title(self.network, NETWORKS)] if self.network else []
+        network = [title(self.network, BASES)] if self.network else []
         return ", ".join([title(self.dataset, SETS), *network])
 
     def __str__(self) -> str:
@@ -112,7 +115,7 @@ def ordered_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Problems in the order of the tables of data sets and of networks, each once."""
     found = set(problems)
     datasets = ordered((problem.dataset for problem in found), SETS)
-    networks = ordered((problem.network for problem in found), NETWORKS)
+    networks = ordered((problem.network for problem in found), BASES)
     return tuple(sorted(found, key=lambda one: (datasets.index(one.dataset), networks.index(one.network))))
 
 
