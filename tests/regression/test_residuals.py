@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import splitpoint as sp
 from feature_models import Net, assert_untouched, snapshot
 from refusals import refused
-from splitpoint.memorisation import NAME
+from splitpoint.checks import Check
+from splitpoint.memorisation import NAME, memorised_check
 from splitpoint.method import GivenRows
 from splitpoint.metrics import picp
 from splitpoint.networks import NetworkTraining, copies, refit
@@ -167,6 +168,23 @@ def test_a_network_that_memorised_nothing_is_not_refitted_unasked():
     assert spy.calls == 0
     assert found.residual is None
     assert [check.verdict for check in found.checks] == ["ok"]
+
+
+def test_copies_clear_a_network_that_only_looked_as_if_it_had_memorised(monkeypatch):
+    model, x, y = sound()
+    monkeypatch.setattr(residuals, "memorised", lambda *_: memorised_check(1.5, 1.2))
+    found = choose_one(model, (x, y), "auto")
+    assert (found.residual, found.moved, found.blind) == (None, False, False)
+    (check,) = found.checks
+    left_out = choose_one(model, (x, y), "refit").residual
+    own = y - model(x).detach()
+    assert check == Check(
+        NAME, check.value, "ok", "times the training error at rows that copies of the network left out."
+    )
+    assert check.value == pytest.approx(float(left_out.abs().mean() / own.abs().mean()), rel=1e-5)
+    assert 0.95 < check.value <= residuals.SOBER
+    monkeypatch.setattr(residuals, "SOBER", 0.9)
+    assert choose_one(model, (x, y), "auto").residual is not None
 
 
 def test_calibration_data_do_not_keep_from_refitting_what_was_asked_for():
