@@ -106,6 +106,9 @@ class Prediction:
         sds: the paper's self-consistency score, None for other methods.
         image_epistemic: (N,) score of whole images, None where there is none; see `image`.
         image_reference: its in-distribution reference, set by ``set_threshold`` too.
+        missing: (N, M) whether a branch of the model did not run for a row, which the others then score; None where
+            one place is read, or several that are no branches.
+        branches: names of the M branches: the modalities as they were named, or the last layer of each.
     """
 
     aleatoric: Tensor
@@ -116,6 +119,8 @@ class Prediction:
     sds: Tensor | None = field(default=None, kw_only=True)
     image_epistemic: Tensor | None = field(default=None, kw_only=True)
     image_reference: Reference | None = field(default=None, kw_only=True)
+    missing: Tensor | None = field(default=None, kw_only=True)
+    branches: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if self.support is UNSET:
@@ -150,11 +155,11 @@ class Prediction:
     def __getitem__(self: P, rows: slice | Tensor | Sequence[int]) -> P:
         """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask).
 
-        A mask of the shape of the scores picks single entries, which no longer make up images: `image` has no part in
-        that.
+        A mask of the shape of the scores picks single entries, which no longer make up rows and images: `missing` and
+        `image` have no part in that.
         """
         entries = isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.dim() > 1
-        part = replace(self, image_epistemic=None, image_reference=None) if entries else self
+        part = replace(self, image_epistemic=None, image_reference=None, missing=None) if entries else self
         return part._map(lambda tensor: tensor[rows])
 
     def to(self: P, device: torch.device | str) -> P:
