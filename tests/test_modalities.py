@@ -66,6 +66,7 @@ def test_a_modality_is_a_layer_or_its_name(model, data, clf):
     [
         ({}, "to name modalities"),
         ({1: "image.1"}, "to name modalities"),
+        ({"image": 1}, "to name modalities"),
         ({"image": "picture"}, "none called 'picture'"),
         ({"image": nn.Linear(1, 1)}, "not part of it"),
     ],
@@ -145,7 +146,7 @@ def test_the_others_score_the_rows(name, gone, data, request):
 
 
 def test_distances_are_those_of_a_fit_on_the_others_alone(model, data):
-    """With features that are independent between branches, and no shrinkage to speak of, the fit without is the same."""
+    """The covariance of the others alone, to the nearest of the same class centres."""
     support = classifier().fit(model, data, progress=False)
     marginal = support._by_others((False, True, False)).support
     features = support.tap(*data[:3]).features

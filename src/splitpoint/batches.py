@@ -79,8 +79,10 @@ class Batch:
             else MANY
         )
         if self.kwargs:
+            yield self
             strange = names.isdisjoint(self.kwargs) and inspect.Parameter.VAR_KEYWORD not in kinds
-            yield self if self.args or not strange or not most else Batch((self.kwargs,), {}, self.target)
+            if strange and most and not self.args:
+                yield Batch((self.kwargs,), {}, self.target)
             return
         inner, rest = self.args[0], len(self.args) - 1
         if isinstance(inner, Mapping):
