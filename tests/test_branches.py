@@ -107,8 +107,7 @@ def unrolled(m, x, steps):
 
 
 def vectors():
-    layers = {name: nn.Linear(4, 4) for name in ("stem", "first", "second", "last", "fc")}
-    return layers
+    return {name: nn.Linear(4, 4) for name in ("stem", "first", "second", "last", "fc")}
 
 
 def maps():

@@ -131,6 +131,14 @@ def test_the_answer_is_that_of_the_model_without_it(clf, model, data):
     torch.testing.assert_close(clf(*x).base_probs, expected)
 
 
+def test_probabilities_of_rows_that_lack_one_are_the_models_own(model, data):
+    held_out = labelled_rows(seed=9)
+    found = classifier().fit(model, data, calibration=held_out, progress=False)
+    whole, part = found(*data[:3]), found(*lacking(data[:3], 1))
+    assert not torch.allclose(whole.probs, whole.base_probs)
+    torch.testing.assert_close(part.probs, part.base_probs)
+
+
 @pytest.mark.parametrize("gone", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
 @pytest.mark.parametrize("name", ["clf", "uq"])
 def test_the_others_score_the_rows(name, gone, data, request):
