@@ -15,6 +15,7 @@ from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs,
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
+from splitpoint.marginals import complement
 from splitpoint.prediction import ClassificationPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.tasks import ClassAnswer
@@ -55,7 +56,11 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
         self.register_buffer("mix", tensors.get("mix", torch.zeros((), dtype=torch.float64)))
-        self.support = Support(part("support."), method.steepness).eval() if part("support.") else None
+        self.support = (
+            Support(part("support."), method.steepness, tap is not None and bool(tap.branches)).eval()
+            if part("support.")
+            else None
+        )
         self.network = Heads(part("network.")).eval() if part("network.") else None
         self.calibrator = Heads(part("calibrator.")).eval() if part("calibrator.") else None
         self.correction = Correction(**part("correction.")).eval() if part("correction.") else None
@@ -65,6 +70,16 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
     def calibrated(self) -> bool:
         """Whether `fit` calibrated the probabilities, on calibration data or on answers of copies."""
         return self.calibrator is not None or self.correction is not None
+
+    def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+        """See `PostHocPredictor`; probabilities are the model's own, since what was calibrated are those of all."""
+        kept = {name: own for name, own in tensors.items() if not name.startswith(("correction.", "calibrator."))}
+        if "support.whiten" not in kept:
+            return kept
+        whiten = kept["support.whiten"]
+        others = complement(whiten, features.to(whiten.device))
+        moved = {name: (kept[name].double() @ others).float() for name in ("support.whiten", "support.centres")}
+        return kept | moved
 
     def _answer(self, features: Tensor, output: Tensor) -> ClassAnswer:
         logits = self.task.canonical(self.layout.output(output))
