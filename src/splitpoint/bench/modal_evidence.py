@@ -106,7 +106,9 @@ def judge(work: Work, fitted: Fit, place: int, data: ModalTrial) -> Result:
     if work.noise not in SPOILING:
         return Result(plain(answer, known, data), seconds)
     spoilt = {name: asked(answer, rows) for name, rows in data.spoilt.items()}
-    return Result(on_spoilt(known, spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data))
+    return Result(
+        on_spoilt(known, spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data)
+    )
 
 
 def drawing(

@@ -9,5 +9,7 @@ from splitpoint.bench.suites.multimodal import MULTIMODAL
 from splitpoint.bench.suites.uci import UCI
 from splitpoint.bench.suites.uci_ablation import UCI_ABLATION
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (UCI, CUBIC, IMAGES, DEPTH, MULTIMODAL, UCI_ABLATION, IMAGES_ABLATION)}
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in (UCI, CUBIC, IMAGES, DEPTH, MULTIMODAL, UCI_ABLATION, IMAGES_ABLATION)
+}
 """Suites by name."""
