@@ -9,7 +9,7 @@ from splitpoint.datasets import SETS, TABLES, images, inventory, load, registry
 from splitpoint.datasets.download import default_folder, download
 from splitpoint.datasets.entry import VARIABLE, Form
 from splitpoint.datasets.image_set import StoredImages
-from splitpoint.datasets.registry import IMAGE_SETS, SCENES
+from splitpoint.datasets.registry import IMAGE_SETS, MODAL, SCENES
 from splitpoint.errors import SettingsError
 
 
@@ -23,7 +23,7 @@ def test_entries_are_complete(name):
     for source in entry.sources:
         assert re.fullmatch(r"https?://[\w.-]+/[\w./+~-]+", source.url)
         assert source.file_name
-    tables = [entry.checksums] if entry.kind == "table" else [form.checksums for form in entry.forms]
+    tables = [entry.checksums] if entry.kind in ("table", "modal") else [form.checksums for form in entry.forms]
     sums = [checksum for checksums in tables for checksum in checksums.values()]
     if entry.kind == "scenes":  # of some nobody published any
         sums = [checksum for checksum in sums if checksum]
@@ -36,6 +36,9 @@ def test_entries_are_complete(name):
     elif entry.kind == "scenes":
         assert all(tables)
         assert set(entry.ood) <= set(SCENES)
+    elif entry.kind == "modal":
+        assert all(tables)
+        assert len(entry.modalities) == len(set(entry.modalities)) > 1
     else:
         assert all(tables)
         assert all(source.checksum for source in entry.sources)
@@ -46,13 +49,14 @@ def test_paths_are_different():
     assert len(set(paths)) == len(paths)
 
 
-def test_tables_images_and_scenes_are_all_there_is():
-    assert [*TABLES, *IMAGE_SETS, *SCENES] == list(SETS)
+def test_tables_images_scenes_and_several_modalities_are_all_there_is():
+    assert [*TABLES, *IMAGE_SETS, *SCENES, *MODAL] == list(SETS)
     assert {entry.kind for entry in TABLES.values()} == {"table"}
     assert {entry.kind for entry in IMAGE_SETS.values()} == {"images"}
     assert ("mnist" in TABLES, "boston" in IMAGE_SETS, "iris" in TABLES) == (False, False, False)
     assert {entry.kind for entry in SCENES.values()} == {"scenes"}
-    assert (len(TABLES), len(IMAGE_SETS), len(SCENES)) == (9, 10, 4)
+    assert {entry.kind for entry in MODAL.values()} == {"modal"}
+    assert (len(TABLES), len(IMAGE_SETS), len(SCENES), len(MODAL)) == (9, 10, 4, 3)
 
 
 def test_digits_and_letters_are_not_mirrored():

@@ -1,6 +1,7 @@
 """Where data sets lie on this machine, and what is said of each.
 
-An entry is a table of numbers, a set of labelled images, or a set of scenes, whose images may have a depth each.
+An entry is a table of numbers, a set of labelled images, a set of scenes, whose images may have a depth each, or a set
+of rows with several modalities.
 
 They lie in the folders that the environment variable SPLITPOINT_DATA names.
 """
@@ -19,11 +20,12 @@ from splitpoint.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from splitpoint.datasets.arrays import Numbers
     from splitpoint.datasets.image_set import ImageSet
+    from splitpoint.datasets.modal_rows import ModalSplits
     from splitpoint.datasets.scene_set import SceneSet
 
 VARIABLE = "SPLITPOINT_DATA"
 
-Kind: TypeAlias = Literal["table", "images", "scenes"]
+Kind: TypeAlias = Literal["table", "images", "scenes", "modal"]
 
 
 def folders() -> list[Path]:
@@ -76,7 +78,7 @@ class Entry(ABC):
     """One data set: what is known of it whatever its kind.
 
     Attributes:
-        kind: tells tables, labelled images and scenes apart.
+        kind: tells tables, labelled images, scenes and rows with several modalities apart.
         name: the key in the table of data sets, which functions and commands take.
         title: what people call it.
         sources: the files to download; a set without them cannot be downloaded.
@@ -268,3 +270,40 @@ class SceneEntry(FormsEntry[SceneReader]):
     kind: ClassVar[Kind] = "scenes"
 
     depth: bool = False
+
+
+ModalReader: TypeAlias = "Callable[[ModalEntry, Path, int], ModalSplits]"
+"""What takes an entry, where its set lies, and a seed, and returns the parts of the set."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModalEntry(Entry):
+    """A set of rows with several modalities.
+
+    Attributes:
+        size: rows and what each of them has.
+        modalities: their names.
+        classes: how many are in distribution.
+        place: where the set lies below a data folder.
+        reader: splits and reads it.
+        checksums: as those of a `Form`.
+    """
+
+    kind: ClassVar[Kind] = "modal"
+
+    size: str
+    modalities: tuple[str, ...]
+    classes: int
+    place: str
+    reader: ModalReader
+    checksums: Mapping[str, str]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The one place where the set lies."""
+        return (self.place,)
+
+    def size_at(self, path: Path | None) -> str:  # noqa: ARG002  # a set is whole wherever it lies
+        """Rows and what each of them has."""
+        return self.size

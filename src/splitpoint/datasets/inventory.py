@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from splitpoint.datasets import tables
 from splitpoint.datasets.arrays import array_checksum, file_matches, read_npz
-from splitpoint.datasets.entry import VARIABLE, Entry, SceneEntry, TableEntry, command_for, folders, locate
+from splitpoint.datasets.entry import VARIABLE, Entry, ModalEntry, SceneEntry, TableEntry, command_for, folders, locate
 from splitpoint.datasets.image_readers import idx_arrays
 from splitpoint.datasets.registry import DataSet, entries, entry
 from splitpoint.errors import DataError, SettingsError
@@ -135,6 +135,9 @@ def verify(expected: DataSet, path: Path) -> bool:
     if isinstance(expected, SceneEntry):
         _verify_scenes(expected, path)
         return False
+    if isinstance(expected, ModalEntry):
+        _verify_modal(expected, path)
+        return False
     checksums = expected.form_at(path).checksums
     if path.is_file():
         verify_arrays(expected, checksums, read_npz(expected, path, checksums))
@@ -157,6 +160,15 @@ def _verify_scenes(expected: SceneEntry, path: Path) -> None:
         verify_arrays(expected, known, read_npz(expected, path, known))
     for part in ("train", "test") if expected.trainable else ("test",):
         form.reader(expected, path, part)
+
+
+def _verify_modal(expected: ModalEntry, path: Path) -> None:
+    """The set must be what its reader takes, and have the checksums that are known."""
+    if path.is_dir():
+        _verify_files(expected, expected.checksums, path)
+    else:
+        verify_arrays(expected, expected.checksums, read_npz(expected, path, expected.checksums))
+    expected.reader(expected, path, 0)
 
 
 def verify_arrays(expected: Entry, checksums: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -11,11 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from splitpoint.datasets import arrays
 from splitpoint.datasets import image_readers as read
+from splitpoint.datasets import modal_readers as modal
 from splitpoint.datasets import scene_readers as scenes
-from splitpoint.datasets.entry import Entry, Form, ImageEntry, SceneEntry, Source, TableEntry
+from splitpoint.datasets.entry import Entry, Form, ImageEntry, ModalEntry, SceneEntry, Source, TableEntry
 from splitpoint.errors import SettingsError
 
-DataSet: TypeAlias = TableEntry | ImageEntry | SceneEntry
+DataSet: TypeAlias = TableEntry | ImageEntry | SceneEntry | ModalEntry
 
 _UCI = "https://archive.ics.uci.edu/static/public"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
@@ -250,6 +251,46 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "name": "sha256:61ad891c11e59df55a641159db46a48d937e9ca25dbac199170bc7724ab81b41",
             }, "579 x 64 x 80 x 3"),
         )),
+    ModalEntry(name="three_modal", title="Three modalities", size="6,000 x (image, audio, text)", classes=42,
+        modalities=("image", "audio", "text"), place="three_modal_50.npz", reader=modal.three_modal,
+        sources=(), licence="CC BY-NC 3.0 (audio), CC BY 3.0 (text), none stated (images)",
+        by_hand="put three_modal_50.npz, which the page of data sets describes, into a folder of SPLITPOINT_DATA",
+        checksums={
+            "image": "sha256:6b36abbc11fa36d2240048fce2a488f85271bca10a7ee304bcdbef4907189882",
+            "audio": "sha256:72da4ceb0c32c3a8e9863a5c26ebf865bf76b9d6a47bca8e5741b98588256a29",
+            "text": "sha256:2705900cc9922f84f3229adee31609f04a7e5edff1303f48c429733705e7636e",
+            "y": "sha256:428c589a71d1fa67e1fd69a748f03822c9d0bece56c83f021750f477a9b4ec1d",
+            "split": "sha256:fd19cfb67cbd1c9e3e75a767345946aca6e0ea3e87c9adaf805defdf31a2aa55",
+            "clip": "sha256:96232497e17f5004f09e404003d29ef1d380489bbf027628dc310b35ac527311",
+            "image_names": "sha256:2098532eff6c3ca7642d89898c9cbd9e0ba1d8573f12f0cb54aba2bb3d9d4952",
+            "audio_names": "sha256:0c736e91d8cd16719c3299d7616a92f0be9ecfc6b07bb5511ea15656c51fce1f",
+            "text_names": "sha256:37fc18b159f8d8d371026f6872094ffad11865ca3a7ca1964d7eb75affedbcd6",
+        }),
+    ModalEntry(name="handwritten", title="HandWritten", size="2,000 x (240, 76, 216, 47, 64, 6)", classes=10,
+        modalities=("pixels", "fourier", "profiles", "zernike", "karhunen_loeve", "morphology"),
+        place="multiview/handwritten.npz", reader=modal.views, sources=(), licence="CC BY 4.0",
+        by_hand="put the views of handwritten.mat, which github.com/jiajunsi/RCML has, as arrays view0 to view5 with y "
+        "into multiview/handwritten.npz below a folder of SPLITPOINT_DATA",
+        checksums={
+            "y": "sha256:783ded2cd634604d77909249bf721cf46185a8401e95753ab3636fc8edcb816c",
+            "view0": "sha256:1b6c55fcecb9515616620ed0b552e58861f55284e9ff2c1a1bbc6fe118e40f2e",
+            "view1": "sha256:c87ae0d55c53bdbb7382b5369075f847b554e48c910e8fdcbb6d678ccdffb3dd",
+            "view2": "sha256:dceb63be53b7bfe43200cdcb900ae0ded3e6ebd8709d098351368c30e7eea63a",
+            "view3": "sha256:5c1277c9505e2f287650c11f8d6c8a0f14317ffb17d39b0573a3d65bb5907d21",
+            "view4": "sha256:2516a255c8c5b07d5a344052beb7addbf003ea82e24febbbc90b174b30d19cb2",
+            "view5": "sha256:2eb75ca9c05009447e315e7443d8cefd46391d83905a651fda7484372030f193",
+        }),
+    ModalEntry(name="pie", title="PIE", size="680 x (484, 256, 279)", classes=68,
+        modalities=("intensity", "lbp", "gabor"),
+        place="multiview/pie.npz", reader=modal.views, sources=(), licence="none stated",
+        by_hand="put the views of PIE_face_10.mat, which github.com/jiajunsi/RCML has, turned round, as arrays view0 "
+        "to view2 with y into multiview/pie.npz below a folder of SPLITPOINT_DATA",
+        checksums={
+            "y": "sha256:9c311779a3fceb612729054a8177e9234ffba596003a6093f13884856eaf6be4",
+            "view0": "sha256:c8e5101dcd6f83cc9a8fb8f3beb83b80378316bf9f214838f19684e2e23d62c7",
+            "view1": "sha256:c0cc481691e38bc54ebe88cdf47ec77c200a58d554bbf34228462a2cf4cf9cb8",
+            "view2": "sha256:6dd77def400cc285a27e131b35d653ba3a29b3a6a299ad39e8b2d79ff0d3db88",
+        }),
 )}
 """The sets by name. The tables are as the customary experiments use them (Hernandez-Lobato and Adams, 2015)."""
 # fmt: on
@@ -279,7 +320,8 @@ class _OfKind(Mapping[str, _Kind]):
 TABLES: Mapping[str, TableEntry] = _OfKind(TableEntry)
 IMAGE_SETS: Mapping[str, ImageEntry] = _OfKind(ImageEntry)
 SCENES: Mapping[str, SceneEntry] = _OfKind(SceneEntry)
-"""The tables, the sets of images and the sets of scenes in `SETS`."""
+MODAL: Mapping[str, ModalEntry] = _OfKind(ModalEntry)
+"""The tables, the sets of images, the sets of scenes and the sets with several modalities in `SETS`."""
 
 
 def entry(name: str) -> DataSet:
