@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,8 @@ from splitpoint.networks.stack import ListedStack
 class EarlyStopping(ABC):
     """One training by Adam and its files, which are named after what it depends on: settings, first weights and rows.
 
-    State is kept after every epoch, whole or not at all, so that a training that was killed goes on after its last
-    whole epoch and ends in the same weights as one that was not, on a CPU with the same number of threads.
+    State is kept after epochs, whole or not at all, so that a training that was killed goes on after the last one that
+    was kept and ends in the same weights as one that was not, on a CPU with the same number of threads.
 
     Attributes:
         prepared: the network and its loss.
@@ -41,6 +41,9 @@ class EarlyStopping(ABC):
             what it learns.
         device: where the network is trained and stays.
     """
+
+    least_seconds: ClassVar[float] = 0.0
+    """Between two states that are kept; writing one may take longer than an epoch of a small network."""
 
     prepared: Prepared
     seed: int
@@ -118,7 +121,7 @@ class EarlyStopping(ABC):
         checkpoint.prepare()
         optimiser = torch.optim.Adam(stack.parameters(), self._rate(0.0, []))
         log, best = _resume(stack, optimiser, checkpoint.state())
-        epochs = self._passes(len(self._batches(torch.arange(self._rows))))
+        epochs, kept = self._passes(len(self._batches(torch.arange(self._rows)))), time.monotonic()
         with tqdm(total=epochs, initial=len(log), disable=not progress, dynamic_ncols=True) as shown:
             shown.set_description(checkpoint.path.stem, refresh=False)
             while len(log) < epochs and not self._stopped(log):
@@ -131,7 +134,9 @@ class EarlyStopping(ABC):
                 log.append({"epoch": epoch + 1, "loss": loss, "held_out": held_out, "cpu_seconds": seconds})
                 if best_epoch(log) == epoch:
                     best = {name: value.detach().clone() for name, value in stack.members[0].state_dict().items()}
-                checkpoint.keep(_state(stack, optimiser, best), log)
+                if time.monotonic() - kept >= self.least_seconds:
+                    checkpoint.keep(_state(stack, optimiser, best), log)
+                    kept = time.monotonic()
                 shown.update()
         checkpoint.finish(best, log)
         return best

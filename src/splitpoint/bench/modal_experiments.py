@@ -53,7 +53,7 @@ class Setting:
 PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
         16,
-        ModalSchedule(epochs=15),
+        ModalSchedule(steps=600),
         3,
         20,
         {"width": 128, "epochs": 40, "batch_size": 256, "learning_rate": 1e-3},
@@ -124,7 +124,7 @@ def groups_of(methods: Sequence[str], entropies: Sequence[str], network: str) ->
 def schedule(work: Work) -> ModalSchedule:
     """How the networks of some work are trained, all of them alike."""
     usual = PROTOCOLS[work.protocol].schedule
-    return usual if work.epochs is None else replace(usual, epochs=work.epochs)
+    return usual if work.epochs is None else replace(usual, epochs=work.epochs, steps=None)
 
 
 def settings(work: Work) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def obstacles(record: Record) -> tuple[str, ...]:
     found = (
         "" if record.dataset == DATASET else "the data are others",
         "" if own.get("width") == paper.width else "networks are smaller",
-        "" if own.get("epochs") == paper.schedule.epochs else "networks are trained for fewer epochs",
+        "" if own.get("epochs") == paper.schedule.epochs and own.get("steps") is None else "networks take fewer steps",
         "" if own.get("members", paper.members) == paper.members else "ensembles have fewer members",
         "" if own.get("passes", paper.passes) == paper.passes else "MC dropout has fewer passes",
     )

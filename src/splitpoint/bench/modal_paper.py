@@ -28,7 +28,7 @@ def averaged(parts: Sequence[ClassificationPrediction]) -> ClassificationPredict
     base, probs = parts[0].base_probs, torch.stack([part.probs for part in parts]).mean(0)
     mar = torch.stack([part.mar for part in parts if part.mar is not None]).mean(0)
     sds = class_sds(base, mar, 1)
-    scores = {"epistemic": sds, "support": sds, "sds": sds, "total": mar.sum(1) + sds}
+    scores: dict[str, Any] = {"epistemic": sds, "support": sds, "sds": sds, "total": mar.sum(1) + sds}
     return replace(parts[0], probs=probs, label=probs.argmax(1), mar=mar, aleatoric=entropy(probs, 1), **scores)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ class ModalSchedule:
 
     Attributes:
         epochs: passes over the rows at most.
+        steps: of the optimiser at most, rounded up to whole passes; None for no further limit.
         learning_rate: the first.
         batch_size: rows of a step.
         factor: of the rate, after more than `plateau` epochs without a lower loss on the validation rows.
@@ -39,17 +39,23 @@ class ModalSchedule:
     factor: float = 0.33
     plateau: int = 5
     patience: int = 10
+    steps: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.epochs, self.patience, self.plateau) < 1 or self.batch_size < 2:
+        counts = (self.epochs, self.patience, self.plateau, 1 if self.steps is None else self.steps)
+        if min(counts) < 1 or self.batch_size < 2:
             raise SettingsError(
-                "Expected epochs, patience and plateau >= 1 and batch_size >= 2, but got "
-                f"{self.epochs}, {self.patience}, {self.plateau} and {self.batch_size}."
+                "Expected epochs, patience, plateau and steps >= 1 and batch_size >= 2, but got "
+                f"{', '.join(map(str, counts))} and {self.batch_size}."
             )
         if not (0 < self.learning_rate < math.inf and 0 < self.factor <= 1):
             raise SettingsError(
                 f"Expected learning_rate > 0 and factor in (0, 1], but got {self.learning_rate} and {self.factor}."
             )
+
+    def passes(self, steps: int) -> int:
+        """Epochs at most when one has that many steps."""
+        return self.epochs if self.steps is None else min(self.epochs, math.ceil(self.steps / steps))
 
     def rate(self, losses: list[float]) -> float:
         """Learning rate after epochs with these losses on the validation rows, as ``ReduceLROnPlateau`` has it.
@@ -77,6 +83,8 @@ class ModalTraining(EarlyStopping):
         schedule: of the training.
     """
 
+    least_seconds: ClassVar[float] = 5.0
+
     name: str
     train: Rows
     validation: Rows
@@ -102,8 +110,8 @@ class ModalTraining(EarlyStopping):
     def _patience(self) -> int:
         return self.schedule.patience
 
-    def _passes(self, steps: int) -> int:  # noqa: ARG002
-        return self.schedule.epochs
+    def _passes(self, steps: int) -> int:
+        return self.schedule.passes(steps)
 
     def _rate(self, part: float, log: Log) -> float:  # noqa: ARG002
         return self.schedule.rate([epoch["held_out"] for epoch in log])

@@ -325,8 +325,8 @@ METRICS: dict[str, Metric] = {entry.name: entry for entry in (
     Metric("spearman_sweep_sds", sweep_correlation("sds"), "Spearman of RMSE under attack, SDS", "higher",
         "The same of the root of the self-consistency score.", task="regression", needs=("attack_sds",)),
     Metric("auroc_conflict", None, "AUROC conflict", "higher",
-        "How well the conflict, or else support, tells rows with one modality spoilt from the same as they are; the mean "
-        "over modalities."),
+        "How well the conflict, or else support, tells rows with one modality spoilt from the same as they are; the "
+        "mean over modalities."),
     Metric("auroc_conflict_entropy", None, "AUROC conflict, entropy", "higher", "The same of the entropy."),
     Metric("right_blame", None, "Right blame", "higher",
         "Share of rows with one modality spoilt in which that one is blamed; the mean over modalities."),
