@@ -224,6 +224,8 @@ class ClassificationPrediction(Prediction):
         label: most probable class of `probs`.
         mar: total mean absolute residual of every class, None for methods without MARs.
         conformity: what `sets` are made of; None without calibration data, and for methods without sets.
+        conflict: how much the views of a row disagree, None for methods that do not compare any.
+        blame: how far each of them is from the others, views on the axis of the classes.
     """
 
     probs: Tensor
@@ -231,6 +233,8 @@ class ClassificationPrediction(Prediction):
     label: Tensor
     mar: Tensor | None = None
     conformity: Conformity | None = None
+    conflict: Tensor | None = None
+    blame: Tensor | None = None
 
     def sets(self, level: float, method: SetScore | None = None) -> Tensor:
         """Prediction sets that hold the true class with probability of at least `level`: bool, shaped like `probs`.

@@ -334,6 +334,7 @@ class ClassAnswer:
     """Canonical fields of a `ClassificationPrediction`; scores (N,) or (N, P) have no class axis.
 
     `logits` are those whose softmax `probs` are, where there are any: they tell apart what rounding makes 0 and 1.
+    Methods that compare M views have `conflict`, a score, and `blame` (N, M) or (N, M, P).
     """
 
     probs: Tensor
@@ -345,6 +346,8 @@ class ClassAnswer:
     logits: Tensor | None = None
     support: Tensor | None = None
     sds: Tensor | None = None
+    conflict: Tensor | None = None
+    blame: Tensor | None = None
 
     @property
     def scaled(self) -> Tensor:
@@ -370,6 +373,8 @@ class ClassAnswer:
             support=score(self.epistemic if self.support is None else self.support),
             sds=None if self.sds is None else score(self.sds),
             mar=None if self.mar is None else layout.restore_classes(self.mar, like),
+            conflict=None if self.conflict is None else score(self.conflict),
+            blame=None if self.blame is None else layout.restore_classes(self.blame, like),
             conformity=None if self.conformity is None else replace(self.conformity, axis=layout.axis or 1),
         )
 

@@ -11,6 +11,7 @@ from splitpoint.baselines.gaussian import Gaussian
 from splitpoint.baselines.laplace import Laplace
 from splitpoint.baselines.mc_dropout import McDropout
 from splitpoint.baselines.oc import OrthonormalCertificates
+from splitpoint.baselines.rcml import Rcml
 from splitpoint.baselines.softmax import Softmax
 from splitpoint.baselines.sqr_oc import SqrOc
 from splitpoint.baselines.table import METHODS, Recipe, catalogue
@@ -31,6 +32,7 @@ __all__ = [
     "McDropout",
     "NetworkTraining",
     "OrthonormalCertificates",
+    "Rcml",
     "Recipe",
     "Softmax",
     "SqrOc",

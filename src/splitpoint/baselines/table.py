@@ -18,6 +18,7 @@ from splitpoint.baselines.gaussian import Gaussian
 from splitpoint.baselines.laplace import Laplace
 from splitpoint.baselines.mc_dropout import McDropout
 from splitpoint.baselines.oc import OrthonormalCertificates
+from splitpoint.baselines.rcml import Rcml
 from splitpoint.baselines.softmax import Softmax
 from splitpoint.baselines.splitpoint import SplitPoint
 from splitpoint.baselines.sqr_oc import SqrOc
@@ -95,6 +96,7 @@ METHODS: dict[str, Recipe] = {
         EvidentialRegression, "Evidential regression", "factory", "1", EVIDENCE, "Amini et al. 2020"),
     "evidential_classification": Recipe(
         EvidentialClassification, "Evidential classification", "factory", "1", "K / S", "Sensoy et al. 2018"),
+    "rcml": Recipe(Rcml, "RCML", "factory", "1", "K / S of the mean evidence", "Xu et al. 2024"),
     "evidential_quantile": Recipe(
         EvidentialQuantile, "Evidential quantiles", "factory", "1", EVIDENCE, "Huttel et al. 2023"),
     "sqr_oc": Recipe(SqrOc, "SQR-OC", "factory", "2L + 1 = 3", CERTIFICATES, TAGASOVSKA),
