@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from splitpoint.baselines import METHODS
 from splitpoint.bench.fitting import POST_HOC
 from splitpoint.bench.image_experiments import machine_options
-from splitpoint.bench.modal_networks import WIDTH, Shapes, late_fusion
+from splitpoint.bench.modal_networks import CONVOLUTIONS, WIDTH, Shapes, late_fusion
 from splitpoint.bench.modal_training import ModalSchedule
 from splitpoint.bench.modal_trials import CONDITIONS, FUSED, NOISY, ModalTrial, modal_trial
 from splitpoint.bench.record import Record
@@ -37,7 +37,8 @@ class Setting:
 
     Attributes:
         width: channels of the first convolution.
-        schedule: of all networks.
+        schedule: of all networks on images and sounds.
+        views: of those on vectors alone, which cost little.
         members: of ensembles.
         passes: of MC dropout.
         heads: settings of heads with the paper's recipe.
@@ -45,6 +46,7 @@ class Setting:
 
     width: int
     schedule: ModalSchedule
+    views: ModalSchedule
     members: int
     passes: int
     heads: Mapping[str, Any]
@@ -52,14 +54,15 @@ class Setting:
 
 PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
-        16,
-        ModalSchedule(steps=600),
+        8,
+        ModalSchedule(steps=240),
+        ModalSchedule(steps=1_000),
         3,
         20,
         {"width": 128, "epochs": 40, "batch_size": 256, "learning_rate": 1e-3},
     ),
-    "paper": Setting(WIDTH, ModalSchedule(), 10, 100, {}),
-    "authors": Setting(WIDTH, ModalSchedule(learning_rate=1e-2), 10, 100, {}),
+    "paper": Setting(WIDTH, ModalSchedule(), ModalSchedule(), 10, 100, {}),
+    "authors": Setting(WIDTH, *[ModalSchedule(learning_rate=1e-2)] * 2, 10, 100, {}),
 }
 """By name: the paper states a rate of 1e-3, the code has 1e-2."""
 
@@ -123,7 +126,8 @@ def groups_of(methods: Sequence[str], entropies: Sequence[str], network: str) ->
 
 def schedule(work: Work) -> ModalSchedule:
     """How the networks of some work are trained, all of them alike."""
-    usual = PROTOCOLS[work.protocol].schedule
+    setting = PROTOCOLS[work.protocol]
+    usual = setting.schedule if set(CONVOLUTIONS) & set(MODAL[work.dataset].modalities) else setting.views
     return usual if work.epochs is None else replace(usual, epochs=work.epochs, steps=None)
 
 

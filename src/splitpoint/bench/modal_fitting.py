@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from splitpoint.agreement import Agreement
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.trained import NetworkBaseline
 from splitpoint.bench.fitting import POST_HOC

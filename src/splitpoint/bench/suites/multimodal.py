@@ -1,4 +1,4 @@
-"""Several modalities: LUMA's networks and noise, all rivals on one schedule, and which modality is not to be trusted."""
+"""Several modalities: LUMA's networks and noise, all rivals on one schedule, and which modality not to trust."""
 
 from __future__ import annotations
 
