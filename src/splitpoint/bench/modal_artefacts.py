@@ -8,10 +8,13 @@ from typing import ClassVar
 from splitpoint.bench.artefacts import Artefact, Numbers, check_equal
 from splitpoint.errors import DataError
 
+OWN, ENTROPY = "own", "entropy"
+"""Scores by which spoilt rows are found: the method's own, and the entropy of its probabilities."""
+
 
 @dataclass(frozen=True)
 class SpoiltScore:
-    """AUROC of a score by the spoilt modality; `name` is that of the score."""
+    """AUROC of a score by the spoilt modality; `name` is `OWN` or `ENTROPY`."""
 
     name: str
     auroc: Numbers
@@ -28,7 +31,7 @@ class SpoiltDrawing(Artefact):
         scores: of the method.
         accuracy: by the spoilt modality; empty for methods that predict nothing.
         blamed: shares of the rows in which each modality is blamed, by the spoilt one; empty for methods that blame
-            none.
+            none, and where modalities are missing.
     """
 
     trial: int

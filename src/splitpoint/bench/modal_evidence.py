@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from splitpoint.baselines.trained import NetworkPredictor
-from splitpoint.bench.modal_artefacts import SpoiltDrawing, SpoiltScore
+from splitpoint.bench.modal_artefacts import ENTROPY, OWN, SpoiltDrawing, SpoiltScore
 from splitpoint.bench.modal_experiments import DEFECTIVE
-from splitpoint.bench.modal_trials import SPOILING, ModalTrial, Rows
+from splitpoint.bench.modal_trials import MISSING, SPOILING, ModalTrial, Rows
 from splitpoint.bench.suite import Fit, Result, Work
 from splitpoint.consistency import entropy
 from splitpoint.metrics import Evidence, accuracy, auroc, blamed, measured, right_blame, spoilt_aurocs
@@ -22,9 +22,8 @@ from splitpoint.prediction import ClassificationPrediction, Prediction, concaten
 ROWS_PER_CALL = 128
 """Rows that are asked about at a time: batches of LUMA, which the published entropy depends on."""
 
-OWN, ENTROPY = "own", "entropy"
 NAMES: Mapping[str, str] = {OWN: "auroc_conflict", ENTROPY: "auroc_conflict_entropy"}
-"""Metrics of the scores by which spoilt rows are found: the method's own, and the entropy of its probabilities."""
+"""Metrics of the scores by which spoilt rows are found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +106,8 @@ def judge(work: Work, fitted: Fit, place: int, data: ModalTrial) -> Result:
     if work.noise not in SPOILING:
         return Result(plain(answer, known, data), seconds)
     spoilt = {name: asked(answer, rows) for name, rows in data.spoilt.items()}
+    if work.noise == MISSING:  # that one is missing is known
+        known, spoilt = replace(known, blame=None), {name: replace(said, blame=None) for name, said in spoilt.items()}
     return Result(
         on_spoilt(known, spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data)
     )

@@ -62,7 +62,7 @@ PROTOCOLS: dict[str, Setting] = {
         {"width": 128, "epochs": 40, "batch_size": 256, "learning_rate": 1e-3},
     ),
     "paper": Setting(WIDTH, ModalSchedule(), ModalSchedule(), 10, 100, {}),
-    "authors": Setting(WIDTH, *[ModalSchedule(learning_rate=1e-2)] * 2, 10, 100, {}),
+    "authors": Setting(WIDTH, ModalSchedule(learning_rate=1e-2), ModalSchedule(learning_rate=1e-2), 10, 100, {}),
 }
 """By name: the paper states a rate of 1e-3, the code has 1e-2."""
 

@@ -106,9 +106,11 @@ NOISY: Mapping[str, Callable[[ModalRows, int], ModalRows]] = {
 }
 """Conditions whose noise is in the rows that networks learn from and in those that test them."""
 
+CONFLICT, MISSING = "conflict", "missing"
+
 SPOILING: Mapping[str, Callable[[ModalRows, str, int], ModalRows]] = {
-    "conflict": lambda rows, modality, seed: modal_noise.conflict(rows, modality, seed=seed),
-    "missing": lambda rows, modality, _: modal_noise.missing(rows, modality),
+    CONFLICT: lambda rows, modality, seed: modal_noise.conflict(rows, modality, seed=seed),
+    MISSING: lambda rows, modality, _: modal_noise.missing(rows, modality),
 }
 """Conditions that spoil one modality of the test rows at a time, for networks that were trained on clean rows."""
 

@@ -67,6 +67,6 @@ __all__ = [
     "adaptive_ece", "aupr", "aurc", "auroc", "ause", "blamed", "brier", "classwise_ece", "crps", "eaurc", "ece",
     "ece_floor", "fpr95", "mae", "measured", "metric", "mpiw", "nll", "on_targets", "ordered", "picp", "picp_down",
     "picp_up", "piece", "piece_authors", "piece_floor", "piece_floor_minus", "piece_floor_plus", "piece_minus",
-    "piece_plus", "pinball", "reliability", "right_blame", "risk_coverage", "rmse", "row_scores", "set_coverage", "set_size",
-    "sparsification", "spearman", "spearman_epistemic", "spearman_total", "spoilt_aurocs", "winkler",
+    "piece_plus", "pinball", "reliability", "right_blame", "risk_coverage", "rmse", "row_scores", "set_coverage",
+    "set_size", "sparsification", "spearman", "spearman_epistemic", "spearman_total", "spoilt_aurocs", "winkler",
 ]  # fmt: skip
