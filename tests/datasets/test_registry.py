@@ -56,7 +56,7 @@ def test_tables_images_scenes_and_several_modalities_are_all_there_is():
     assert ("mnist" in TABLES, "boston" in IMAGE_SETS, "iris" in TABLES) == (False, False, False)
     assert {entry.kind for entry in SCENES.values()} == {"scenes"}
     assert {entry.kind for entry in MODAL.values()} == {"modal"}
-    assert (len(TABLES), len(IMAGE_SETS), len(SCENES), len(MODAL)) == (9, 10, 4, 3)
+    assert (len(TABLES), len(IMAGE_SETS), len(SCENES), len(MODAL)) == (9, 10, 4, 4)
 
 
 def test_digits_and_letters_are_not_mirrored():

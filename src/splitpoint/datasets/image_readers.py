@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splitpoint.datasets.arrays import not_the_format, package, present, read_idx, read_npz
-from splitpoint.datasets.entry import ImageEntry, command_for, locate
+from splitpoint.datasets.entry import Entry, ImageEntry, command_for, locate
 from splitpoint.datasets.image_set import ImageFiles, ImageSet, Joined, Shape, StoredImages, decoded, pillow
 from splitpoint.errors import DataError
 
 CIFAR: Shape = (3, 32, 32)
+CIFAR10_BINARY, CIFAR100_BINARY = "cifar-10-batches-bin", "cifar-100-binary"
+"""Folders of the binary versions below a data folder."""
+
 CIFAR10_FILES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 CIFAR100_FILES = {"train": ["train"], "test": ["test"]}
 IDX_STEMS = {"train": "train", "test": "t10k"}
@@ -44,23 +47,23 @@ WNIDS_FILE = "imagenet_wnids.txt"
 
 def cifar10_records(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
     """CIFAR-10's binary version: records of one label byte and 3 x 32 x 32 pixel bytes."""
-    return _in_a_row([_records(entry, folder / f"{file}.bin", 1) for file in CIFAR10_FILES[part]])
+    return _in_a_row([records(entry, folder / f"{file}.bin", 1, entry.classes) for file in CIFAR10_FILES[part]])
 
 
 def cifar100_records(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
     """CIFAR-100's binary version: records of a coarse and a fine label byte (the fine one counts) and the pixels."""
-    return _in_a_row([_records(entry, folder / f"{file}.bin", 2) for file in CIFAR100_FILES[part]])
+    return _in_a_row([records(entry, folder / f"{file}.bin", 2, entry.classes) for file in CIFAR100_FILES[part]])
 
 
-def _records(entry: ImageEntry, path: Path, label_bytes: int) -> StoredImages:
-    """One binary file, mapped into memory: only what is asked for is read."""
+def records(entry: Entry, path: Path, label_bytes: int, classes: int) -> StoredImages:
+    """One binary file of CIFAR, mapped into memory: only what is asked for is read."""
     length = label_bytes + int(np.prod(CIFAR))
     size = present(entry, path).stat().st_size
     if size == 0 or size % length:
         raise not_the_format(entry, path, f"records of {length} bytes", f"it has {size:,} bytes")
     records = np.memmap(path, np.uint8, "r").reshape(-1, length)
     images, labels = records[:, label_bytes:].reshape(-1, *CIFAR), records[:, label_bytes - 1]
-    return StoredImages(entry.name, images, labels, entry.classes)
+    return StoredImages(entry.name, images, labels, classes)
 
 
 def cifar10_batches(entry: ImageEntry, folder: Path, part: str) -> ImageSet:

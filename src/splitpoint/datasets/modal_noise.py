@@ -91,9 +91,8 @@ def label(
     """Wrong labels: the `share` of the rows, drawn at random, gets the label of the other class that is nearest.
 
     The distance to a class is the mean of those to the 5 nearest rows of it (LUMA), in the features of all modalities
-    side by side, each scaled to the same mean square. A row has one label, switched once: LUMA switches the labels of
-    every modality by themselves and pairs by the switched ones, so that under its noise the true classes of the three
-    inputs of a row agree in about a quarter of the rows.
+    side by side, each scaled to the same mean square. A row has one label, switched once. LUMA switches the labels of
+    every modality by themselves and puts the tables side by side by the switched ones, so that not even these agree.
     """
     _check_share(share)
     classes = rows.labels.unique()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from splitpoint.datasets import arrays
+from splitpoint.datasets import arrays, luma
 from splitpoint.datasets import image_readers as read
 from splitpoint.datasets import modal_readers as modal
 from splitpoint.datasets import scene_readers as scenes
@@ -129,7 +129,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
         licence="none stated", packed="tar", ood=("svhn", "tiny_imagenet"),
         sources=(Source(f"{_CIFAR}/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
         forms=(
-            Form("cifar-10-batches-bin", read.cifar10_records, {
+            Form(read.CIFAR10_BINARY, read.cifar10_records, {
                 "data_batch_1.bin": "md5:5dd7e06a14cb22eb9f671a540d1b7c25",
                 "data_batch_2.bin": "md5:5ea93a67294ea407fff1d09f752e9692",
                 "data_batch_3.bin": "md5:942cd6a4bcdd0dd3c604fbe906cb4421",
@@ -150,7 +150,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
         licence="none stated", packed="tar", ood=("svhn", "tiny_imagenet"),
         sources=(Source(f"{_CIFAR}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"),),
         forms=(
-            Form("cifar-100-binary", read.cifar100_records, {
+            Form(read.CIFAR100_BINARY, read.cifar100_records, {
                 "train.bin": "size:153700000",
                 "test.bin": "size:30740000",
             }),
@@ -266,6 +266,11 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
             "audio_names": "sha256:0c736e91d8cd16719c3299d7616a92f0be9ecfc6b07bb5511ea15656c51fce1f",
             "text_names": "sha256:37fc18b159f8d8d371026f6872094ffad11865ca3a7ca1964d7eb75affedbcd6",
         }),
+    ModalEntry(name="luma", title="LUMA", size="29,059 x (image, audio, text)", classes=42,
+        modalities=("image", "audio", "text"), place="luma", reader=luma.luma, sources=(), licence="CC BY-SA 4.0",
+        by_hand="put audio and text_data.tsv of huggingface.co/datasets/bezirganyan/LUMA and split_indices of "
+        "github.com/bezirganyan/LUMA into luma below a folder of SPLITPOINT_DATA, and get cifar10 and cifar100",
+        checksums={"audio/datalist.csv": "files:1", "text_data.tsv": "files:1", "split_indices/*.txt": "files:6"}),
     ModalEntry(name="handwritten", title="HandWritten", size="2,000 x (240, 76, 216, 47, 64, 6)", classes=10,
         modalities=("pixels", "fourier", "profiles", "zernike", "karhunen_loeve", "morphology"),
         place="multiview/handwritten.npz", reader=modal.views, sources=(), licence="CC BY 4.0",
