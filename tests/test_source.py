@@ -27,7 +27,7 @@ ORDER = [
     {"training", "predictor", "memorisation", "selfcheck"},
     {"networks", "evaluation"},
     {"method"},
-    {"head_method"},
+    {"head_method", "agreement"},
     {"regression", "classification"},
     {"baselines"},
     {"storage", "bench"},

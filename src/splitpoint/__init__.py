@@ -5,6 +5,7 @@ asymmetric interval or calibrated class probabilities, and a score that rises wh
 """
 
 from splitpoint import attacks, baselines, consistency, losses, metrics
+from splitpoint.agreement import Agreement, AgreementPrediction, AgreementPredictor
 from splitpoint.checks import Check
 from splitpoint.classification import ClassificationPredictor, SplitPointClassifier
 from splitpoint.errors import (
@@ -28,6 +29,9 @@ from splitpoint.tasks import Classification, Regression
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agreement",
+    "AgreementPrediction",
+    "AgreementPredictor",
     "CacheError",
     "Check",
     "Classification",

@@ -124,9 +124,12 @@ def probable_factor(logits: Tensor, label: Tensor) -> Tensor:
     return log_factor.detach().exp()
 
 
-def minimise(parameters: list[Tensor], objective: Callable[[], Tensor]) -> None:
-    """Move the parameters to where a smooth objective is smallest, by L-BFGS."""
-    optimiser = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+def minimise(parameters: list[Tensor], objective: Callable[[], Tensor], steps: int = 60, change: float = 1e-9) -> None:
+    """Move the parameters to where a smooth objective is smallest, by L-BFGS.
+
+    At most so many `steps`, and none once the objective or the parameters change by less than `change`.
+    """
+    optimiser = torch.optim.LBFGS(parameters, max_iter=steps, tolerance_change=change, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimiser.zero_grad()

@@ -15,7 +15,8 @@ from torch import Tensor
 from splitpoint.conformal import Conformity, SetScore
 from splitpoint.errors import SettingsError, ShapeError
 
-P = TypeVar("P", bound="Prediction")
+P = TypeVar("P", bound="Rowwise")
+Own = TypeVar("Own", bound="Prediction")
 
 UNSET = torch.empty(0)
 """Stands for a score of support that a method does not have."""
@@ -92,8 +93,46 @@ def _known(reference: Reference | None) -> Reference:
     return reference
 
 
+class Rowwise:
+    """What all predictions can do, whatever they are about: rows are picked, moved and ranked."""
+
+    reference: Reference | None
+
+    def _scores(self) -> tuple[Tensor, Tensor | None]:
+        """What ``set_threshold`` learns a reference of: a score of every row, and one of whole images if there is."""
+        raise NotImplementedError
+
+    @property
+    def flagged(self) -> Tensor:
+        """True where the score exceeds the threshold (or is NaN)."""
+        return _known(self.reference).flagged(self._scores()[0])
+
+    @property
+    def percentile(self) -> Tensor:
+        """In-distribution percentile (0 to 100) of the score."""
+        return _known(self.reference).percentile(self._scores()[0])
+
+    def __len__(self) -> int:
+        return len(self._scores()[0])
+
+    def __getitem__(self: P, rows: slice | Tensor | Sequence[int]) -> P:
+        """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask)."""
+        return self._map(lambda tensor: tensor[rows])
+
+    def to(self: P, device: torch.device | str) -> P:
+        """The same prediction with every tensor on `device`."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self: P, function: Callable[[Tensor], Tensor]) -> P:
+        own: Any = self
+        tensors = {f.name: getattr(own, f.name) for f in fields(own)}
+        changed = {name: function(value) for name, value in tensors.items() if isinstance(value, Tensor)}
+        found: P = replace(own, **changed)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(Rowwise):
     """Fields that regression and classification share; see the two subclasses.
 
     Attributes:
@@ -121,15 +160,8 @@ class Prediction:
         if self.support is UNSET:
             object.__setattr__(self, "support", self.epistemic)
 
-    @property
-    def flagged(self) -> Tensor:
-        """True where the lack of support exceeds the threshold (or is NaN): out of distribution, abstain."""
-        return _known(self.reference).flagged(self.support)
-
-    @property
-    def percentile(self) -> Tensor:
-        """In-distribution percentile (0 to 100) of the lack of support."""
-        return _known(self.reference).percentile(self.support)
+    def _scores(self) -> tuple[Tensor, Tensor | None]:
+        return self.support, self.image_epistemic
 
     @property
     def image(self) -> ImageScore:
@@ -144,10 +176,7 @@ class Prediction:
             )
         return ImageScore(self.image_epistemic, self.image_reference)
 
-    def __len__(self) -> int:
-        return len(self.epistemic)
-
-    def __getitem__(self: P, rows: slice | Tensor | Sequence[int]) -> P:
+    def __getitem__(self: Own, rows: slice | Tensor | Sequence[int]) -> Own:
         """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask).
 
         A mask of the shape of the scores picks single entries, which no longer make up images: `image` has no part in
@@ -156,15 +185,6 @@ class Prediction:
         entries = isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.dim() > 1
         part = replace(self, image_epistemic=None, image_reference=None) if entries else self
         return part._map(lambda tensor: tensor[rows])
-
-    def to(self: P, device: torch.device | str) -> P:
-        """The same prediction with every tensor on `device`."""
-        return self._map(lambda tensor: tensor.to(device))
-
-    def _map(self: P, function: Callable[[Tensor], Tensor]) -> P:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        changed: Any = {name: function(value) for name, value in tensors.items() if isinstance(value, Tensor)}
-        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +300,7 @@ def aligned(output: Tensor, target: Tensor) -> Tensor:
 
 def concatenate(parts: Sequence[P]) -> P:
     """One prediction out of several, in order."""
-    first = parts[0]
+    first: Any = parts[0]
     names = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
     for name in names:
         shapes = {tuple(getattr(part, name).shape[1:]) for part in parts}
@@ -290,4 +310,5 @@ def concatenate(parts: Sequence[P]) -> P:
                 "predict them one by one."
             )
     joined: Any = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return replace(first, **joined)
+    whole: P = replace(first, **joined)
+    return whole

@@ -22,14 +22,14 @@ from splitpoint.features import Reading, Tap
 from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.image_support import ImageSupport
 from splitpoint.layout import Layout
-from splitpoint.prediction import Prediction, Reference, RegressionPrediction, concatenate
+from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
 
 FILE_FORMAT, FILE_KEY = 3, "splitpoint"
 """Format of saved files, and where in their metadata the description is."""
 
-P = TypeVar("P", bound=Prediction)
+P = TypeVar("P", bound=Rowwise)
 Self = TypeVar("Self", bound="Predictor[Any]")
 SelfPostHoc = TypeVar("SelfPostHoc", bound="PostHocPredictor[Any]")
 
@@ -111,7 +111,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         if not found:
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
 
-    def set_threshold(self: Self, data: Data | Prediction, quantile: float = 0.95, progress: bool = False) -> Self:
+    def set_threshold(self: Self, data: Data | Rowwise, quantile: float = 0.95, progress: bool = False) -> Self:
         """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
 
         Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one. The data
@@ -129,9 +129,9 @@ class Predictor(nn.Module, ABC, Generic[P]):
                 "Expected a prediction with support as the reference, but got one of rows without what earlier layers "
                 "read; give predict_rows their context=, or set the threshold on data."
             )
-        known = [data] if isinstance(data, Prediction) else self._each(data, progress)
-        pairs = [(prediction.support.cpu(), prediction.image_epistemic) for prediction in known]
-        scores, images = [score for score, _ in pairs], [image.cpu() for _, image in pairs if image is not None]
+        known: Iterable[Rowwise] = [data] if isinstance(data, Rowwise) else self._each(data, progress)
+        pairs = [prediction._scores() for prediction in known]
+        scores, images = [score.cpu() for score, _ in pairs], [image.cpu() for _, image in pairs if image is not None]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
@@ -261,7 +261,9 @@ class PostHocPredictor(Predictor[P]):
         if self.images is None:
             return prediction
         score = self.images([*reading.stages, *self.layout.bands(reading.features)])
-        return dataclasses.replace(prediction, image_epistemic=score, image_reference=self.image_reference)
+        known: Any = prediction
+        found: P = dataclasses.replace(known, image_epistemic=score, image_reference=self.image_reference)
+        return found
 
     @property
     def _reads_context(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from splitpoint.agreement import Agreement, AgreementPredictor
+from splitpoint.agreement.branches import Branches
 from splitpoint.baselines import METHODS
 from splitpoint.baselines.posthoc import PostHocBaseline
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
@@ -32,13 +34,16 @@ from splitpoint.predictor import FILE_FORMAT, FILE_KEY, PostHocPredictor, Predic
 from splitpoint.regression import SplitPointRegressor
 
 Description = dict[str, Any]
-Saved = HeadMethod[Any] | PostHocBaseline | NetworkBaseline
+Saved = HeadMethod[Any] | PostHocBaseline | NetworkBaseline | Agreement
 
 DESCRIPTION = {"format": int, "kind": str, "settings": dict, "layout": dict, "inputs": int}
 """What the metadata hold in any case, and of which kind."""
 
 POST_HOC = {"layer": dict, "base_model": str}
 """What they hold beside that for a predictor on a base model."""
+
+OURS = (SplitPointRegressor, SplitPointClassifier, Agreement)
+"""Methods that are not in the table."""
 
 OLD_KINDS = {"regression": "SplitPointRegressor", "classification": "SplitPointClassifier"}
 """Names in files of format 1, which otherwise named methods by their ids."""
@@ -72,14 +77,17 @@ def load(
             networks = _networks(path, method, description, tensors, model, map_location)
             networks.checks = checks
             return networks
+        if isinstance(method, Agreement):
+            agreement = _agreement(path, method, description, tensors, model, strict)
+            agreement.checks = checks
+            return agreement.heads_to(
+                placement(agreement.base)[0] if map_location is None else torch.device(map_location)
+            )
         if model is not None and not description["layer"]:
             raise StorageError(f"Expected no model, since {path} was fitted on rows without one; leave it out.")
         own = _with_weights(path, method, tensors, model)
-        if strict and own is None and description["base_model"] != _fingerprint(model):
-            raise StorageError(
-                f"Expected the base model that {path} was fitted on, but the weights differ; "
-                "load the right weights, or pass strict=False if you know that they fit."
-            )
+        if strict and own is None:
+            _check_base(path, description, model)
         predictor = _post_hoc(method, description, tensors, own or model, layer)
         predictor.owns_base, predictor.checks = own is not None, checks
         predictor.widths = tuple(description["widths"]) if description.get("widths") else None
@@ -132,7 +140,7 @@ def _has(description: Any, key: str, kind: type) -> bool:
 
 def _method(description: Description) -> Saved:
     """The method with the settings of a file."""
-    kinds: dict[str, type[Method[Any]]] = {kind.__name__: kind for kind in (SplitPointRegressor, SplitPointClassifier)}
+    kinds: dict[str, type[Method[Any]]] = {kind.__name__: kind for kind in OURS}
     kinds |= {recipe.method.__name__: recipe.method for recipe in METHODS.values()}
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["settings"].items()}
     kind = description["kind"]
@@ -143,7 +151,7 @@ def _method(description: Description) -> Saved:
     if description["format"] < 3 and kind == SplitPointRegressor.__name__:  # intervals and scores as they were
         settings |= {"widen": False, "scores": "sds"}
     method = kinds[kind](**settings)
-    assert isinstance(method, HeadMethod | PostHocBaseline | NetworkBaseline)
+    assert isinstance(method, HeadMethod | PostHocBaseline | NetworkBaseline | Agreement)
     return method
 
 
@@ -157,6 +165,29 @@ def _fitting(path: Path) -> Iterator[None]:
         raise StorageError(
             f"Expected a network of the architecture that {path} was fitted with, but its weights do not fit: {reason}"
         ) from error
+
+
+def _check_base(path: Path, description: Description, model: nn.Module | Factory | None) -> None:
+    if description["base_model"] != _fingerprint(model):
+        raise StorageError(
+            f"Expected the base model that {path} was fitted on, but the weights differ; "
+            "load the right weights, or pass strict=False if you know that they fit."
+        )
+
+
+def _agreement(
+    path: Path,
+    method: Agreement,
+    description: Description,
+    tensors: dict[str, Tensor],
+    model: nn.Module | Factory | None,
+    strict: bool,
+) -> AgreementPredictor:
+    network = _trained(model)
+    if strict:
+        _check_base(path, description, model)
+    branches = Branches.of(network, method.branches, method.output_key)
+    return AgreementPredictor(method, branches, description["inputs"], description["classes"], tensors)
 
 
 def _fingerprint(model: nn.Module | Factory | None) -> str:

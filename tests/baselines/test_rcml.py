@@ -151,6 +151,13 @@ def test_networks_that_were_trained_elsewhere_are_put_together():
         method.assemble([network], data, progress=False)
 
 
+def test_order_and_weight_of_the_conflict_change_what_is_learned():
+    left, right, _ = rows(seed=1)
+    plain = fitted(epochs=3)(left, right).probs
+    assert (fitted(epochs=3, order="sequential")(left, right).probs - plain).abs().max() > 1e-3
+    assert (fitted(epochs=3, gamma=5.0)(left, right).probs - plain).abs().max() > 1e-3
+
+
 def test_a_network_of_one_view_is_plain_evidential_classification():
     left, _, label = rows()
     method = METHODS["rcml"](epochs=40, learning_rate=0.02)

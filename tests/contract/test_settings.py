@@ -140,13 +140,16 @@ CONTEXT = {
 
 ELSEWHERE = {
     "cache": "where rows are kept (test_cache.py)",
+    "gamma": "of networks with several views (test_rcml.py)",
     "ignore_index": "which label does not count (test_data.py)",
+    "order": "of the views of a network (test_rcml.py)",
     "output": "what the model returns; the other value is refused below",
     "output_key": "which output is the prediction (test_data.py)",
     "rows_per_call": "rows at a time, without effect on what comes out",
     "spectral_norm": "of a network from a factory (test_ddu.py)",
     "task": "refused below where it is not the data's",
     "training": "of a network from a factory (test_fitting.py)",
+    "views": "parts of a network (test_rcml.py)",
 }
 """Settings that are held by other tests, with what they are."""
 

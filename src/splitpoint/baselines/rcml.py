@@ -94,7 +94,7 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
             raise SettingsError(f"Expected gamma >= 0, but got {self.gamma}.")
         if not 0 < self.annealing <= 1:
             raise SettingsError(f"Expected annealing in (0, 1], but got {self.annealing}.")
-        names = self.views
+        names: Any = self.views
         if names is not None and (
             isinstance(names, str) or not names or len(set(names)) < len(names) or not all(map(_is_text, names))
         ):
@@ -142,7 +142,8 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
     def _parts(self, raw: Tensor, architecture: Architecture) -> Tensor:  # noqa: ARG002
         """Canonical outputs (R, V D, ...) as logits (R, V, K, ...)."""
         views = raw.unflatten(1, (self._width, -1))
-        return self._task.canonical(views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        logits: Tensor = self._task.canonical(views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        return logits
 
     def _step(self, stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, part: float) -> Tensor:
         raw = architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
