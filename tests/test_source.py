@@ -17,9 +17,10 @@ MOST_LINES = 400
 ORDER = [
     {"errors"},
     {"checks", "groups"},
-    {"conformal"},
-    {"files", "prediction", "batches", "hooks", "layout"},
-    {"consistency", "losses", "calls", "products"},
+    {"conformal", "hooks"},
+    {"files", "prediction", "batches", "layout"},
+    {"consistency", "losses", "calls", "products", "marginals"},
+    {"branches"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
     {"cache", "calibration", "inspection"},
     {"heads", "recording"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,10 +14,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from splitpoint.errors import DataError
+from splitpoint.hooks import frozen
 
 Data: TypeAlias = "DataLoader[Any] | Dataset[Any] | Iterable[Any]"
 
 LABELS = "labels"
+
+MANY = 1_000
+"""Arguments that a forward pass with ``*args`` takes."""
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_FORMS: weakref.WeakKeyDictionary[nn.Module, dict[Any, int]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -34,15 +44,88 @@ class Batch:
             if isinstance(item, np.ndarray):
                 item = from_numpy(item)
                 item = item.to(dtype) if item.is_floating_point() else item
-            if isinstance(item, dict):
-                return {key: move(value) for key, value in item.items()}
-            if isinstance(item, tuple | list):
-                moved = map(move, item)
-                return type(item)(*moved) if hasattr(item, "_fields") else type(item)(moved)
             return item.to(device) if hasattr(item, "to") else item
 
         target = None if self.target is None else self.target.to(device)
-        return Batch(tuple(map(move, self.args)), {k: move(v) for k, v in self.kwargs.items()}, target)
+        moved = Batch(tuple(mapped(move, arg) for arg in self.args), mapped(move, self.kwargs), target)
+        return moved.arranged(model)
+
+    def arranged(self, model: nn.Module) -> Batch:
+        """The batch as the `forward` of the model takes it: nested inputs as one argument, or each as one of its own.
+
+        ``((a, b), y)`` is for ``forward(a, b)`` or for ``forward(pair)``, ``({"a": a, "b": b}, y)`` and ``{"a": a,
+        "b": b, "labels": y}`` for ``forward(a, b)`` or for ``forward(inputs)``. Where its parameters leave that open,
+        the first one is it that runs without an error, nested first.
+        """
+        if not any(isinstance(item, Mapping | tuple | list) for item in (*self.args, self.kwargs or None)):
+            return self
+        forms = list(self._forms(_parameters(model)))
+        if len(forms) == 1:
+            return forms[0]
+        known = _FORMS.setdefault(model, {})
+        key = tuple(_structure(item) for item in (*self.args, self.kwargs))
+        if key not in known:
+            known[key] = next((number for number, form in enumerate(forms) if form._runs(model)), 0)
+        return forms[known[key]]
+
+    def _forms(self, parameters: Sequence[inspect.Parameter]) -> Iterator[Batch]:
+        """The ways in which a `forward` with these parameters may take the batch, nested first."""
+        kinds = {parameter.kind for parameter in parameters}
+        names = {parameter.name for parameter in parameters if parameter.kind in _BY_NAME}
+        most = (
+            sum(kind in _BY_PLACE for kind in (p.kind for p in parameters))
+            if inspect.Parameter.VAR_POSITIONAL not in kinds
+            else MANY
+        )
+        if self.kwargs:
+            strange = names.isdisjoint(self.kwargs) and inspect.Parameter.VAR_KEYWORD not in kinds
+            yield self if self.args or not strange or not most else Batch((self.kwargs,), {}, self.target)
+            return
+        inner, rest = self.args[0], len(self.args) - 1
+        if isinstance(inner, Mapping):
+            by_name = not rest and all(isinstance(key, str) for key in inner)
+            fits = by_name and (names >= set(inner) or inspect.Parameter.VAR_KEYWORD in kinds)
+            if not (fits and names >= set(inner)):
+                yield self
+            if fits:
+                yield Batch((), dict(inner), self.target)
+            return
+        spread = isinstance(inner, tuple | list) and not hasattr(inner, "_fields") and len(inner) <= most
+        spread = spread and (not rest or (rest == 1 and len(inner) == 2))
+        needed = sum(p.default is p.empty and p.kind in _BY_PLACE for p in parameters)
+        if not spread or rest or needed < 2:
+            yield self
+        if spread:
+            yield Batch(tuple(inner), {}, self.target)
+
+    def _runs(self, model: nn.Module) -> bool:
+        try:
+            with frozen(model):
+                model(*self.args, **self.kwargs)
+        except Exception:  # whatever a forward says to what it does not take
+            return False
+        return True
+
+    def inputs(self) -> dict[tuple[Any, ...], Tensor]:
+        """Every tensor that goes into the model, by the way to it."""
+        every = flattened(dict(enumerate(self.args)) | self.kwargs)
+        paths = {key if isinstance(key, tuple) else (key,): value for key, value in every.items()}
+        return {path: value for path, value in paths.items() if isinstance(value, Tensor)}
+
+    def with_inputs(self, changed: Mapping[tuple[Any, ...], Tensor]) -> Batch:
+        """The same with some of the tensors that go into the model exchanged."""
+
+        def put(item: Any, way: tuple[Any, ...]) -> Any:
+            if way in changed:
+                return changed[way]
+            if isinstance(item, Mapping):
+                return {key: put(value, (*way, key)) for key, value in item.items()}
+            if isinstance(item, tuple | list):
+                return _like(item, [put(value, (*way, place)) for place, value in enumerate(item)])
+            return item
+
+        args = tuple(put(arg, (place,)) for place, arg in enumerate(self.args))
+        return Batch(args, {key: put(value, (key,)) for key, value in self.kwargs.items()}, self.target)
 
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor of the batch in a fixed order, for fingerprints."""
@@ -53,6 +136,79 @@ class Batch:
             elif isinstance(item, Mapping | tuple | list):
                 parts = [item[key] for key in sorted(item)] if isinstance(item, Mapping) else item
                 yield from Batch(tuple(parts), {}, None).tensors()
+
+
+def mapped(function: Callable[..., Any], item: Any, *others: Any) -> Any:
+    """A function of what is not a container, for all of it in nested containers; `others` are nested alike.
+
+    >>> mapped(lambda a, b: a + b, {"x": (1, [2])}, {"x": (10, [20])})
+    {'x': (11, [22])}
+    """
+    if isinstance(item, dict):
+        return {key: mapped(function, value, *(other[key] for other in others)) for key, value in item.items()}
+    if isinstance(item, tuple | list):
+        return _like(item, [mapped(function, *parts) for parts in zip(item, *others, strict=True)])
+    return function(item, *others)
+
+
+def _like(item: Any, parts: Sequence[Any]) -> Any:
+    """A tuple or list of the same kind."""
+    return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
+
+
+def flattened(columns: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Columns whose nested entries are columns of their own, under the way to them; `item_of` puts them together.
+
+    >>> flattened({0: ("a", "b"), 1: "y"})
+    {(0, 0): 'a', (0, 1): 'b', 1: 'y'}
+    """
+    found: dict[Any, Any] = {}
+    for key, value in columns.items():
+        if isinstance(value, Mapping | tuple | list):
+            inner = value if isinstance(value, Mapping) else dict(enumerate(value))
+            way = key if isinstance(key, tuple) else (key,)
+            found |= flattened({(*way, own): part for own, part in inner.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def item_of(columns: Mapping[Any, Any]) -> Any:
+    """Columns as data sets have them: a mapping where they have names, else a tuple; nested as they were.
+
+    >>> item_of({(0, 0): "a", (0, 1): "b", 1: "y"})
+    (('a', 'b'), 'y')
+    """
+    tree: dict[Any, Any] = {}
+    for key, value in columns.items():
+        node, way = tree, key if isinstance(key, tuple) else (key,)
+        for part in way[:-1]:
+            node = node.setdefault(part, {})
+        node[way[-1]] = value
+
+    def closed(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        parts = {key: closed(value) for key, value in node.items()}
+        return parts if isinstance(next(iter(parts)), str) else tuple(parts.values())
+
+    return closed(tree)
+
+
+def _parameters(model: nn.Module) -> list[inspect.Parameter]:
+    """Parameters of the model's forward pass; of several networks, that of the first."""
+    first = next(iter(model), None) if isinstance(model, nn.ModuleList) else model
+    try:
+        return list(inspect.signature(first.forward).parameters.values()) if first is not None else []
+    except (TypeError, ValueError):
+        return [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
+
+
+def _structure(item: Any) -> Any:
+    """What containers an item is made of."""
+    if isinstance(item, Mapping):
+        return tuple((key, _structure(value)) for key, value in item.items())
+    return tuple(map(_structure, item)) if isinstance(item, tuple | list) else ""
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -111,27 +267,29 @@ def _items(data: Data, batch_size: int) -> Iterable[Any]:
 
 
 def whole_arrays(data: Any) -> dict[Any, Any] | None:
-    """Arrays that hold the whole data set at once, by position or by name; None when `data` is a stream."""
+    """Arrays that hold the whole data set at once, by position or by name; None when `data` is a stream.
+
+    An input may be nested, as in ``((a, b), y)``, see `flattened`, or None where it is missing in all rows.
+    """
     if isinstance(data, Tensor | np.ndarray):
         return {0: data}
     if isinstance(data, Mapping):
-        return dict(data)
-    if isinstance(data, Sequence) and data and all(isinstance(item, Tensor | np.ndarray) for item in data):
-        return dict(enumerate(data))
+        return flattened(data)
+    if isinstance(data, Sequence) and any(isinstance(item, Tensor | np.ndarray) for item in data):
+        found = flattened(dict(enumerate(data)))
+        return found if all(isinstance(item, Tensor | np.ndarray | None) for item in found.values()) else None
     return None
 
 
 def _slices(arrays: dict[Any, Any], batch_size: int) -> Iterator[Any]:
-    flat = [key for key, value in arrays.items() if not getattr(value, "ndim", 0)]
+    flat = [key for key, value in arrays.items() if value is not None and not getattr(value, "ndim", 0)]
     if flat:
         raise DataError(f"Expected arrays with rows, but the entries {flat} have none; pass them in batches instead.")
-    rows = {key: len(value) for key, value in arrays.items()}
+    rows = {key: len(value) for key, value in arrays.items() if value is not None}
     if len(set(rows.values())) != 1:
         raise DataError(f"Expected arrays with the same number of rows, but got {list(rows.values())}.")
-    named = isinstance(next(iter(arrays)), str)
     for start in range(0, next(iter(rows.values())), batch_size):
-        part = {key: value[start : start + batch_size] for key, value in arrays.items()}
-        yield part if named else tuple(part.values())
+        yield item_of({key: arrays[key][start : start + batch_size] if key in rows else None for key in arrays})
 
 
 def _split(item: Any, inputs: int | None) -> Batch:
@@ -142,7 +300,7 @@ def _split(item: Any, inputs: int | None) -> Batch:
         return Batch((item,), {}, None)
     if isinstance(item, Sequence) and item:
         parts = tuple(item)
-        if len(parts) == 1 or len(parts) == inputs:
+        if len(parts) in (1, inputs):
             return Batch(parts, {}, None)
         return Batch(parts[:-1], {}, _target(parts[-1]))
     raise DataError(f"Expected batches (x, y), (x1, x2, ..., y), dicts or tensors, but got {_kind(item)}.")

@@ -38,13 +38,23 @@ def pooled(module: nn.Module, given: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a candidate layer: its name, which call of it, what went in (and its version), and what came out."""
+    """One call of a candidate layer: its name, which call of it, what went in, what came out, and their versions."""
 
     name: str
     number: int
     given: Tensor
     version: int
     result: Tensor
+    after: int
+
+
+def place_of(name: str, number: int, count: int) -> str:
+    """The place that a call of a layer reads, the `number`-th of `count`: the last one goes without a number.
+
+    >>> place_of("fc", 1, 2), place_of("fc", 0, 2)
+    ('fc:input', 'fc:input@0')
+    """
+    return name + INPUT + ("" if number == count - 1 else f"{CALL}{number}")
 
 
 class Stage(NamedTuple):
@@ -82,14 +92,13 @@ class CallLog:
         if self.stages is not None and given.dim() >= 2:
             self.stages.append(Stage(name, number, pooled(module, given)))
         self.whole = self.whole and given.dim() == 2
-        self.calls.append(Call(name, number, given, version(given), result))
+        self.calls.append(Call(name, number, given, version(given), result, version(result)))
         if not self.whole:
             del self.calls[:-TAIL]
 
     def place(self, call: Call | Stage) -> str:
         """Name of the input of a call."""
-        last = call.number == self.counts[call.name] - 1
-        return call.name + INPUT + ("" if last else f"{CALL}{call.number}")
+        return place_of(call.name, call.number, self.counts[call.name])
 
     def context(self, last: Call) -> list[Call]:
         """Calls before `last` whose inputs tell how far a row lies from others: spread over the network, the first too.

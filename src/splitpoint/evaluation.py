@@ -86,5 +86,6 @@ def _labelled(prediction: ClassificationPrediction, label: Tensor) -> tuple[Clas
         sds=None,
         total=prediction.total[seen],
         image_epistemic=None,
+        missing=None,
     )
     return rows, label[seen]

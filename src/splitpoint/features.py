@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, output_tensor, placement
+from splitpoint.branches import MOST_BRANCHES, Branch, contexts, influences, traced
 from splitpoint.calls import TAIL, Call, CallLog, channels_last, pooled
 from splitpoint.errors import LayerError
-from splitpoint.hooks import METHOD, find_module, first_tensor, frozen, recording
+from splitpoint.hooks import INPUT, METHOD, find_module, first_tensor, frozen, recording, version
 from splitpoint.layout import Layout
 
-LayerSpec: TypeAlias = "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | None"
+LayerSpec: TypeAlias = (
+    "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | Mapping[str, str | nn.Module] | None"
+)
 
 
 class Reading(NamedTuple):
@@ -28,12 +31,14 @@ class Reading(NamedTuple):
         features: one tensor for each place.
         context: (N, W) what layers before the last one read; None where they are not looked at.
         stages: of maps and sequences, what layers before the last one read, one vector a layer; see `layout.bands`.
+        missing: for each branch whether it did not run, with zeros (N, width) as its features; empty without branches.
     """
 
     output: Tensor
     features: list[Tensor]
     context: Tensor | None = None
     stages: Sequence[Tensor] = ()
+    missing: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Tap:
         output_key: which entry of the model's output is the prediction, where it has several.
         context: further places, whose vectors are read beside the features.
         stages: further places of a model that answers with maps or sequences, pooled as soon as they are read.
+        branches: what the places belong to, one for each, where they are branches of the model, any of which may not
+            run; their own places among `context` follow each other.
     """
 
     model: nn.Module
@@ -58,6 +65,7 @@ class Tap:
     output_key: str | int | None = None
     context: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Reading:
         """Run the frozen model once and read its output and features."""
@@ -80,20 +88,64 @@ class Tap:
             found = [recorder.value for recorder in recorders]
             if self.function is not None:
                 names, found = (self.label,), [first_tensor(self.function(*args, **kwargs))]
+        count = len(found) - len(self.context)
+        missing = tuple(value is None for value in found[: len(self.branches)])
+        pooled_ones = [pool.value for pool in pools]
+        if any(missing) and not all(missing):
+            found = self._with_blanks(found, missing, output)
+            pooled_ones = [value for value in pooled_ones if value is not None]
         values = [_checked(name, value, output) for name, value in zip(names, found, strict=True)]
-        stages = [_checked(name, pool.value, output) for name, pool in zip(self.stages, pools, strict=True)]
-        count = len(values) - len(self.context)
-        return Reading(output, values[:count], joined(values[count:]), stages)
+        stages = [_checked(name, value, output) for name, value in zip(self.stages, pooled_ones, strict=False)]
+        return Reading(output, values[:count], joined(values[count:]), stages, missing)
+
+    def _with_blanks(
+        self, found: Sequence[Tensor | None], missing: Sequence[bool], output: Tensor
+    ) -> list[Tensor | None]:
+        """The same with zeros (N, width) for every place of a branch that did not run."""
+        own = [branch.width for branch in self.branches]
+        widths = own + [width for branch in self.branches for width in branch.context]
+        gone = [*missing, *(lost for branch, lost in zip(self.branches, missing, strict=True) for _ in branch.context)]
+        parts = zip(found, gone, widths, strict=True)
+        return [output.new_zeros(len(output), width) if lost else value for value, lost, width in parts]
 
     @property
     def label(self) -> str:
         """The places in words."""
+        if self.named:
+            return " + ".join(f"{b.name}={place}" for b, place in zip(self.branches, self.names, strict=True))
         return " + ".join(self.names) if self.names else f"callable {_label(self.function)}"
 
     @property
     def spec(self) -> LayerSpec:
         """A layer setting that opens this tap again."""
+        if self.named:
+            return {branch.name: place for branch, place in zip(self.branches, self.names, strict=True)}
         return self.function or list(self.names)
+
+    @property
+    def named(self) -> bool:
+        """Whether the branches have names of their own, those of modalities."""
+        pairs = zip(self.branches, self.names, strict=False)
+        return any(branch.name != branch_name(place) for branch, place in pairs)
+
+    def columns(self, missing: Sequence[bool], *, context: bool = False) -> Tensor:
+        """Which of the features (C,), or of the context, belong to branches that are missing."""
+        parts = zip(self.branches, missing, strict=True)
+        sizes = [(sum(branch.context) if context else branch.width, lost) for branch, lost in parts]
+        return torch.cat([torch.full((size,), lost) for size, lost in sizes])
+
+    def without_context(self) -> Tap:
+        """The same tap that reads the last layers only."""
+        return replace(self, context=(), branches=tuple(replace(branch, context=()) for branch in self.branches))
+
+    def with_branches(self, names: Sequence[str], reading: Reading, contexts: Sequence[Sequence[int]]) -> Tap:
+        """The same tap whose places are branches of these names."""
+        widths = [
+            value.shape[-1 if self.channels_last(place, value.dim()) else 1]
+            for place, value in enumerate(reading.features)
+        ]
+        parts = zip(names, widths, contexts, strict=True)
+        return replace(self, branches=tuple(Branch(name, width, tuple(own)) for name, width, own in parts))
 
     @property
     def device(self) -> torch.device:
@@ -127,6 +179,20 @@ def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
     return value
 
 
+def branch_name(place: str) -> str:
+    """What a branch is called that nobody named: its last layer, with the number of the call where it has several.
+
+    >>> branch_name("text.fc:input"), branch_name("fc:input@0")
+    ('text.fc', 'fc@0')
+    """
+    return place.replace(INPUT, "")
+
+
+def branches_of(saved: Mapping[str, Any]) -> tuple[Branch, ...]:
+    """Branches as files and caches hold them; older ones have none."""
+    return tuple(Branch(name, width, tuple(context)) for name, width, context in saved.get("branches", ()))
+
+
 def joined(vectors: Sequence[Tensor]) -> Tensor | None:
     """Vectors (N, C) of several layers side by side, in float32; None where there are none."""
     return torch.cat([value.float() for value in vectors], 1) if vectors else None
@@ -149,7 +215,8 @@ def open_tap(
 
     Args:
         model: the base model.
-        layer: None (automatic), a name, a module, several of them, or a callable on the model's own arguments.
+        layer: None (automatic), a name, a module, several of them, those of modalities by their names, or a callable
+            on the model's own arguments.
         batch: a first batch, on the model's device.
         output_key: see `Tap`.
         context: whether an automatic tap also reads layers before the last one, see `CallLog.context`.
@@ -164,6 +231,8 @@ def open_tap(
         return _automatic(model, batch, output_key, context, stages)
     if isinstance(layer, str | nn.Module):
         tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
+    elif isinstance(layer, Mapping):
+        return _of_modalities(model, layer, batch, output_key)
     elif isinstance(layer, Sequence):
         if not layer:
             raise LayerError("Expected at least one layer, but got an empty list; leave layer=None to choose one.")
@@ -174,10 +243,27 @@ def open_tap(
         tap = Tap(model, names, function, "as asked for", output_key)
     else:
         raise LayerError(
-            "Expected layer= to be None, a name, a module, a list of them or a callable, "
+            "Expected layer= to be None, a name, a module, a list of them, a mapping from modalities to them or a "
+            "callable, "
             f"but got {type(layer).__name__}."
         )
     return tap, tap(*batch.args, **batch.kwargs)
+
+
+def _of_modalities(
+    model: nn.Module, layer: Mapping[str, str | nn.Module], batch: Batch, key: str | int | None
+) -> tuple[Tap, Reading]:
+    """The places of modalities, each of which may be missing later."""
+    if not layer or not all(isinstance(name, str) and name for name in layer):
+        raise LayerError(
+            f"Expected layer= to name modalities, such as {{'image': 'image_net'}}, but got {list(layer)}; give each "
+            "a name and a layer."
+        )
+    names = tuple(_name_of(model, part) for part in layer.values())
+    tap = Tap(model, names, None, "as asked for", key)
+    reading = tap(*batch.args, **batch.kwargs)
+    tap = tap.with_branches(tuple(layer), reading, [()] * len(names))
+    return tap, reading._replace(missing=(False,) * len(names))
 
 
 def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
@@ -197,6 +283,8 @@ def layer_name(model: nn.Module, layer: LayerSpec) -> str | None:
     """A layer setting in words, the same for the same places of the same model."""
     if layer is None or isinstance(layer, str):
         return layer
+    if isinstance(layer, Mapping):
+        return " + ".join(f"{name}={_name_of(model, part)}" for name, part in layer.items())
     if isinstance(layer, Sequence):
         return " + ".join(_name_of(model, part) for part in layer)
     if isinstance(layer, nn.Module):
@@ -225,7 +313,10 @@ def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
 def _automatic(
     model: nn.Module, batch: Batch, key: str | int | None, context: bool, stages: int | None
 ) -> tuple[Tap, Reading]:
-    """Choose the input of the last executed Linear or Conv that produces the output, and check that it does."""
+    """Choose the input of the last executed Linear or Conv that produces the output, and check that it does.
+
+    Where the output is put together from several of them, those of all branches.
+    """
     with ExitStack() as stack:
         stack.enter_context(frozen(model))
         log = CallLog(model, context, stages is not None)
@@ -236,11 +327,14 @@ def _automatic(
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
             reason = f"its output is the model's output, {tuple(output.shape)}"
-            return _chosen(model, call, log, reason, key, output, stages)
+            tap, reading = _chosen(model, call, log, reason, key, output, stages)
+            added_to = version(call.result) != call.after
+            return (_branched(tap, batch, output, context) if added_to else None) or (tap, reading)
     for call in reversed(calls):
-        if _influences(model, call, batch, key, output):
+        if influences(model, call.name, batch, key, output):
             reason = "the last layer that the model's output depends on"
-            return _chosen(model, call, log, reason, key, output, stages)
+            tap, reading = _chosen(model, call, log, reason, key, output, stages)
+            return _branched(tap, batch, output, context) or (tap, reading)
     raise LayerError(
         "Expected a Linear or Conv layer that produces the output, but none was seen to run on the batch's "
         f"{len(output)} rows; name a layer with layer= (sp.layers(model, x) lists them)."
@@ -265,25 +359,32 @@ def _chosen(
     return tap, Reading(output, [call.given], joined([other.given for other in more]), [own.given for own in stages])
 
 
-class Nudge:
-    """Forward hook that disturbs a module's output, to see whether the model's output follows.
+def _branched(tap: Tap, batch: Batch, output: Tensor, context: bool) -> tuple[Tap, Reading] | None:
+    """The same with all branches that the output is put together from; None where there is one, or no telling.
 
-    Neither a shift nor a scale, which a softmax or a norm behind it would swallow.
+    There is no telling where the layer that was found otherwise is none of them, where one has other rows than the
+    output, and where they are more than 16.
     """
-
-    def __call__(self, _module: nn.Module, _args: Any, output: Any) -> Any:
-        """The disturbed output."""
-        if not isinstance(output, Tensor):
-            return output
-        ramp = torch.linspace(-1, 1, output.numel(), device=output.device, dtype=output.dtype).reshape(output.shape)
-        return output * 1.1 + (1 + output.abs().mean()) * ramp
-
-
-def _influences(model: nn.Module, call: Call, batch: Batch, key: str | int | None, output: Tensor) -> bool:
-    handle = find_module(model, call.name).register_forward_hook(Nudge())
-    try:
-        with frozen(model):
-            nudged = output_tensor(model(*batch.args, **batch.kwargs), key)
-    finally:
-        handle.remove()
-    return not torch.equal(nudged, output)
+    model, key = tap.model, tap.output_key
+    trace, ends = traced(model, lambda: output_tensor(model(*batch.args, **batch.kwargs), key))
+    ends = [end for end in ends if end.rows == len(output) and influences(model, end.name, batch, key, output)]
+    places = tuple(map(trace.place, ends))
+    if not 1 < len(ends) <= MOST_BRANCHES or tap.names[0] not in places:
+        return None
+    tap = replace(tap, names=places, context=(), stages=tuple(place for place in tap.stages if place not in places))
+    values = tap(*batch.args, **batch.kwargs).features
+    own = [n for n, value in enumerate(values) if all(value is not other for other in values[n + 1 :])]
+    if len(own) == 1:  # several layers on the same features
+        return None
+    ends, places = [ends[n] for n in own], tuple(places[n] for n in own)
+    more = contexts(trace, ends) if context else [[] for _ in ends]
+    tap = replace(
+        tap,
+        names=places,
+        context=tuple(trace.place(step) for steps in more for step in steps),
+        reason=f"the model's output is put together from what these {len(own)} layers give",
+    )
+    reading = tap(*batch.args, **batch.kwargs)
+    sizes = [[step.given.shape[1] for step in steps if step.given is not None] for steps in more]
+    tap = tap.with_branches([branch_name(place) for place in places], reading, sizes)
+    return tap, reading._replace(missing=(False,) * len(own))

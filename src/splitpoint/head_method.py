@@ -22,7 +22,7 @@ from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
 from splitpoint.image_support import PREFIX, ImageSupport
 from splitpoint.layout import Layout
-from splitpoint.method import P, PostHoc
+from splitpoint.method import P, PostHoc, typified
 from splitpoint.networks import NetworkTraining
 from splitpoint.recording import Recording, Source, layout_of, rows_of
 from splitpoint.tasks import Rows
@@ -66,7 +66,8 @@ class HeadMethod(Training, PostHoc[P]):
 
     Attributes:
         layer: where the features are read: None for the input of the last Linear or Conv that produces the output
-            (checked and reported), a name, a module, a list of them, or a callable on the model's own arguments.
+            (checked and reported; of every branch where the output is put together from several), a name, a module, a
+            list of them, a mapping from names of modalities to them, or a callable on the model's own arguments.
         cache: "ram", or a directory for recorded features, which later runs with the same data resume or reuse.
         width: most units of a hidden layer, which has as many as there are features, but at least 16 (half as many for
             maps and sequences, where every position pays for it, and 16 for several of them); None for as many as there
@@ -208,7 +209,7 @@ class HeadMethod(Training, PostHoc[P]):
         if calibration is not None and self._reads_calibration:
             owners = None if calibration_groups is None else group_ids(calibration_groups)
             held_out = self._record(model, calibration, "calibration", progress, recording, owners)
-        return self._after_joint(recording, companion, held_out, seed, progress)
+        return typified(self._after_joint(recording, companion, held_out, seed, progress), recording)
 
     @abstractmethod
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:

@@ -288,7 +288,9 @@ class Leverage(NamedTuple):
         return 1 - self.own.clamp(max=LARGEST)
 
 
-def fit_leverage(table: Table, center: Tensor, spread: Tensor, columns: int | None = None) -> Leverage:
+def fit_leverage(
+    table: Table, center: Tensor, spread: Tensor, columns: int | None = None, parts: Sequence[int] = ()
+) -> Leverage:
     """Matrix and scales of ``lev(h) = 1/n + x' (X'X + n ridge I)^-1 x = floor + |x whiten|^2`` for standardised x.
 
     In a linear regression on these features the residual of a training row left out is ``r / (1 - lev)``, and the
@@ -303,8 +305,9 @@ def fit_leverage(table: Table, center: Tensor, spread: Tensor, columns: int | No
         spread: (C,) their deviation.
         columns: most columns of the matrix for new rows, which are then random mixtures of all: a sketch that keeps
             squared lengths to within a share of ``sqrt(2 / columns)`` (Johnson and Lindenstrauss). None for all.
+        parts: numbers of features of branches, see `projection`.
     """
-    project = projection(len(center))
+    project = projection(len(center), parts)
     width, n = project.shape[1], table.rows
 
     def standardised(part: Rows) -> Tensor:
@@ -345,11 +348,19 @@ def fit_leverage(table: Table, center: Tensor, spread: Tensor, columns: int | No
     return Leverage(inputs, leverage, left_out)
 
 
-def projection(width: int) -> Tensor:
-    """Identity (width, width) up to 2048 columns, else a fixed random projection to 512."""
+def projection(width: int, parts: Sequence[int] = ()) -> Tensor:
+    """Identity (width, width) up to 2048 columns, else a fixed random projection to 512.
+
+    Parts of the features, those of branches, get an equal share of the 512 each, so that one may be missing.
+    """
     if width <= WIDEST:
         return torch.eye(width, dtype=torch.float32)
-    return sketch(width, PROJECTED)
+    if len(parts) < 2:
+        return sketch(width, PROJECTED)
+    share = PROJECTED // len(parts)
+    own = [sketch(part, share) if part > share else torch.eye(part, dtype=torch.float32) for part in parts]
+    found: Tensor = torch.block_diag(*own)
+    return found
 
 
 def sketch(width: int, columns: int) -> Tensor:

@@ -61,6 +61,18 @@ def first_tensor(value: Any) -> Tensor | None:
     return None
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a module's input or output, looking into sequences and mappings."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for part in value:
+            yield from tensors_in(part)
+
+
 class Recorder:
     """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
 

@@ -12,7 +12,7 @@ from torch import nn
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError, LayerError
 from splitpoint.features import open_tap
-from splitpoint.hooks import INPUT, first_tensor, frozen
+from splitpoint.hooks import CALL, INPUT, first_tensor, frozen
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class LayerTable:
 
     Attributes:
         rows: one for each module that ran.
-        chosen: what ``layer=None`` stands for, such as ``"fc:input"``; None when nothing fits.
+        chosen: what ``layer=None`` stands for, such as ``"fc:input"``, or ``"image.fc:input + text.fc:input"`` where
+            the output is put together from several branches; None when nothing fits.
         reason: why.
     """
 
@@ -111,9 +112,10 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
         model(*args, **kwargs)
     try:
         tap = open_tap(model, None, Batch(args, kwargs, None))[0]
-        chosen, reason = tap.names[0], tap.reason
+        names, chosen, reason = tap.names, tap.label, tap.reason
     except (LayerError, DataError) as error:
-        chosen, reason = None, str(error)
+        names, chosen, reason = (), None, str(error)
+    read = {name.partition(CALL)[0] for name in names}
     rows = [
         LayerRow(
             name=name,
@@ -122,7 +124,7 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
             output_shape=result,
             parameters=sum(p.numel() for p in module.parameters(recurse=False)),
             calls=calls,
-            chosen=chosen == name + INPUT,
+            chosen=name + INPUT in read,
         )
         for name, (module, given, result, calls) in log.seen.items()
     ]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from splitpoint.batches import Batch, Data, labelled, output_tensor, whole_arrays
+from splitpoint.batches import Batch, Data, flattened, item_of, labelled, mapped, output_tensor, whole_arrays
 from splitpoint.checks import Check
 from splitpoint.hooks import frozen
 from splitpoint.layout import Layout
@@ -143,13 +143,13 @@ def sample(data: Data, batch_size: int, most: int) -> list[Batch]:
         named = {
             key: value[chosen.numpy() if not isinstance(value, Tensor) else chosen] for key, value in arrays.items()
         }
-        data = named if isinstance(next(iter(arrays)), str) else tuple(named.values())
+        data = item_of(named)
     elif isinstance(data, Dataset) and not isinstance(data, IterableDataset) and hasattr(data, "__len__"):
         data = Subset(data, torch.randperm(len(data), generator=generator)[:most].sort().values.tolist())
     found: list[Batch] = []
     for batch in labelled(data, batch_size):
         assert batch.target is not None
-        columns = [*batch.args, *batch.kwargs.values()]
+        columns = flattened(dict(enumerate(batch.args)) | batch.kwargs).values()
         if any(not hasattr(value, "shape") or len(value) != len(batch.target) for value in columns):
             return []
         found += [_row(batch, row) for row in range(len(batch.target))]
@@ -162,8 +162,8 @@ def sample(data: Data, batch_size: int, most: int) -> list[Batch]:
 def _row(batch: Batch, row: int) -> Batch:
     assert batch.target is not None
     own = slice(row, row + 1)
-    args = tuple(value[own] for value in batch.args)
-    return Batch(args, {name: value[own] for name, value in batch.kwargs.items()}, batch.target[own])
+    args, kwargs = mapped(lambda value: value[own], (batch.args, batch.kwargs))
+    return Batch(args, kwargs, batch.target[own])
 
 
 class Answers(NamedTuple):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Data, first_batch, output_tensor
+from splitpoint.cache import feature_moments
 from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.features import LayerSpec, layer_name
@@ -247,7 +248,7 @@ class PostHoc(Method[P]):
         with torch.inference_mode(False), torch.enable_grad():
             predictor = method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
         predictor.widths = recording.widths
-        return predictor
+        return typified(predictor, recording)
 
     def _check_rows(self, rows: Recording) -> None:
         """Refuse rows whose outputs or features were read in another way than these settings say."""
@@ -280,6 +281,7 @@ class PostHoc(Method[P]):
         predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data, given.groups))
         for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
             predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), predictor.widths or own.widths
+            typified(predictor, own)
         return predictors
 
     @property
@@ -372,6 +374,13 @@ def _numbered(groups: Sequence[Groups | None] | None, count: int) -> list[Tensor
             f"Expected groups of each of the {count} data sets, but got {len(groups)}; give None for those without."
         )
     return [None if own is None else group_ids(own) for own in groups]
+
+
+def typified(predictor: P, recording: Recording) -> P:
+    """The predictor with the mean of the features of its training rows, where it reads branches that may not run."""
+    if predictor.tap is not None and predictor.tap.branches:
+        predictor.typical = feature_moments(recording.table)[0].to(recording.device)
+    return predictor
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:

@@ -145,6 +145,9 @@ class Prediction(Rowwise):
         sds: the paper's self-consistency score, None for other methods.
         image_epistemic: (N,) score of whole images, None where there is none; see `image`.
         image_reference: its in-distribution reference, set by ``set_threshold`` too.
+        missing: (N, M) whether a branch of the model did not run for a row, which the others then score; None where
+            one place is read, or several that are no branches.
+        branches: names of the M branches: the modalities as they were named, or the last layer of each.
     """
 
     aleatoric: Tensor
@@ -155,6 +158,8 @@ class Prediction(Rowwise):
     sds: Tensor | None = field(default=None, kw_only=True)
     image_epistemic: Tensor | None = field(default=None, kw_only=True)
     image_reference: Reference | None = field(default=None, kw_only=True)
+    missing: Tensor | None = field(default=None, kw_only=True)
+    branches: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if self.support is UNSET:
@@ -179,11 +184,11 @@ class Prediction(Rowwise):
     def __getitem__(self: Own, rows: slice | Tensor | Sequence[int]) -> Own:
         """The same prediction for some of the rows (a slice, a list or a tensor of indices, or a boolean mask).
 
-        A mask of the shape of the scores picks single entries, which no longer make up images: `image` has no part in
-        that.
+        A mask of the shape of the scores picks single entries, which no longer make up rows and images: `missing` and
+        `image` have no part in that.
         """
         entries = isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.dim() > 1
-        part = replace(self, image_epistemic=None, image_reference=None) if entries else self
+        part = replace(self, image_epistemic=None, image_reference=None, missing=None) if entries else self
         return part._map(lambda tensor: tensor[rows])
 
 

@@ -203,8 +203,11 @@ class PostHocPredictor(Predictor[P]):
         owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
         widths: numbers of features and of outputs (or logits) of a row; None where they are not known.
         images: how little the training set says about a whole map or sequence; None where that is not asked.
+        typical: (C,) mean features of the training rows, which stand for those of a branch that did not run; None
+            where no branches are read.
     """
 
+    typical: Tensor | None
     owns_base = False
     widths: tuple[int, int] | None = None
 
@@ -214,6 +217,8 @@ class PostHocPredictor(Predictor[P]):
         super().__init__(method, nn.Module() if tap is None else tap.model, layout, inputs, tensors)
         self.tap = tap
         self.images = ImageSupport.among(tensors)
+        self.register_buffer("typical", tensors.get("typical"))
+        self._lacking: dict[tuple[bool, ...], PostHocPredictor[P]] = {}
 
     @abstractmethod
     def _answer(self, features: Any, output: Tensor) -> Answer:
@@ -253,15 +258,65 @@ class PostHocPredictor(Predictor[P]):
             reading = self.tap(*args, **kwargs)
             output = reading.output
             with torch.autocast(output.device.type, enabled=False):
-                found = self._predict(self._features(reading.features), output, reading.context)
-                return self._of_images(found, reading)
+                lost = any(reading.missing)
+                features = self._completed(reading) if lost else reading.features
+                fitted = self._by_others(reading.missing) if lost else self
+                found = fitted._predict(self._features(features), output, reading.context)
+                return self._of_branches(self._of_images(found, reading), reading)
+
+    def _of_branches(self, prediction: P, reading: Reading) -> P:
+        """The same with what branches did not run for every row."""
+        if self.tap is None or not self.tap.branches:
+            return prediction
+        missing = torch.tensor([reading.missing], device=reading.output.device).expand(len(reading.output), -1)
+        names = tuple(branch.name for branch in self.tap.branches)
+        return dataclasses.replace(prediction, missing=missing, branches=names, reference=self.reference)
+
+    def _completed(self, reading: Reading) -> list[Tensor]:
+        """Features with the mean of the training rows in the place of those of branches that did not run."""
+        assert self.tap is not None
+        assert self.typical is not None
+        parts = self.typical.split([branch.width for branch in self.tap.branches])
+        ones = [1] * (reading.output.dim() - 1 - (self.layout.axis is not None)) if self.layout.dense else []
+        found = []
+        for value, part, last, lost in zip(reading.features, parts, self.layout.last, reading.missing, strict=True):
+            filled = part.reshape(1, -1, *ones).expand(len(value), *[-1] * (1 + len(ones)))
+            found.append((filled.movedim(1, -1) if last and ones else filled) if lost else value)
+        return found
+
+    def _by_others(self, missing: tuple[bool, ...]) -> PostHocPredictor[P]:
+        """The predictor that scores rows by the features of the other branches; see `_marginal`."""
+        known = self._lacking.get(missing)
+        assert self.tap is not None
+        assert self.typical is not None
+        if known is None or known.typical is None or known.typical.device != self.typical.device:
+            tensors = self._marginal(self.own_tensors(), self.tap.columns(missing), self._gone(missing))
+            known = type(self)(self.method, self.tap, self.layout, self.inputs, tensors)
+            self._lacking[missing] = known
+        return known
+
+    def _gone(self, missing: tuple[bool, ...]) -> Tensor:
+        """Which columns of the context belong to branches that did not run."""
+        assert self.tap is not None
+        return self.tap.columns(missing, context=True)
+
+    def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+        """Fitted tensors for rows without some of the features (C,) and of the context; the same by default.
+
+        Distances are those of the features that are there, where the method has any; all else sees the mean of the
+        training rows in the place of those that are not.
+        """
+        return tensors
 
     def _of_images(self, prediction: P, reading: Reading) -> P:
         """The same with a score for every image as a whole, where there is one."""
         if self.images is None:
             return prediction
-        score = self.images([*reading.stages, *self.layout.bands(reading.features)])
         known: Any = prediction
+        if any(reading.missing):
+            score = known.epistemic.new_full((len(prediction),), torch.nan)
+        else:
+            score = self.images([*reading.stages, *self.layout.bands(reading.features)])
         found: P = dataclasses.replace(known, image_epistemic=score, image_reference=self.image_reference)
         return found
 
@@ -326,6 +381,7 @@ class PostHocPredictor(Predictor[P]):
                 "function": function,
                 "context": tap.context,
                 "stages": tap.stages,
+                "branches": [dataclasses.astuple(branch) for branch in tap.branches],
             },
             "base_model": model_fingerprint(tap.model),
         }

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import Collector, Table
 from splitpoint.errors import CacheError, DataError, ShapeError
-from splitpoint.features import LayerSpec, Reading, Tap, layer_name, open_tap
+from splitpoint.features import LayerSpec, Reading, Tap, branches_of, layer_name, open_tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.groups import Groups, check_count, group_ids
 from splitpoint.layout import Layout
@@ -70,6 +70,7 @@ class Recording:
         table: the rows.
         inputs: number of positional arguments of the model.
         images: of a dense output, what tells of every map or sequence as a whole; None where that is not asked.
+        unseen: inputs of the model that its output depends on, but not what is read of it; see `unseen_inputs`.
     """
 
     task: Task
@@ -78,6 +79,7 @@ class Recording:
     table: Table
     inputs: int
     images: Images | None = None
+    unseen: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -122,6 +124,11 @@ class Recording:
         return self.table.width("features"), self.table.width(self.task.answers)
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        """Numbers of features of the branches that are read; empty where there are none."""
+        return () if self.tap is None else tuple(branch.width for branch in self.tap.branches)
+
+    @property
     def device(self) -> torch.device:
         """Where the model is."""
         return torch.device("cpu") if self.tap is None else self.tap.device
@@ -150,34 +157,35 @@ def record(
     """
     identity = _identity(model, source)
     rows = Collector(cache, identity)
-    tap, layout, inputs, widths = _remembered(model, source, rows)
+    tap, layout, inputs, widths, unseen = _remembered(model, source, rows)
     if like is not None:
         tap, layout, widths = like.tap, like.layout, None if like.images is None else like.images.widths
     images = Collector(_beside(cache), identity) if widths else None
     batches = _owned(bar(labelled(data, source.batch_size), label, progress), groups, label)
     number = -1
     for number, (batch, owners) in enumerate(batches):
-        inputs = len(batch.args)
         fingerprint = "" if cache is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
         held = [own.holds(fingerprint) for own in (rows, images) if own is not None]
         if all(held):
             continue
         on_device = batch.to(model)
+        inputs = len(on_device.args)
         if tap is None or layout is None:
             stages = source.task.squeezable if source.images else None
             tap, reading = open_tap(
                 model, source.layer, on_device, source.output_key, context=source.context, stages=stages
             )
-            layout = layout_of(tap, reading, source.task)
+            layout, unseen = layout_of(tap, reading, source.task), unseen_inputs(tap, on_device, reading)
             if layout.dense and source.images:
                 widths = tuple(vector.shape[1] for vector in _vectors(layout, reading))
                 images = Collector(_beside(cache), identity)
                 images.holds(fingerprint)
         else:
             reading = tap(*on_device.args, **on_device.kwargs)
+        _check_complete(tap, reading, label)
         own = None if groups is None and not layout.dense else owners
         found = rows_of(layout, reading, on_device, source, number, own)
-        rows.add(found, fingerprint, _facts(tap, layout, inputs, widths))
+        rows.add(found, fingerprint, _facts(tap, layout, inputs, widths, unseen))
         if images is not None:
             images.add({"features": _checked(torch.cat(_vectors(layout, reading), 1)).cpu()}, fingerprint, {})
     if number < 0 or tap is None or layout is None:
@@ -187,7 +195,7 @@ def record(
             f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
         )
     whole = None if images is None or widths is None else Images(images.finish(), widths)
-    return Recording(source.task, tap, layout, rows.finish(layout.dense), inputs, whole)
+    return Recording(source.task, tap, layout, rows.finish(layout.dense), inputs, whole, unseen)
 
 
 def _owned(batches: Iterable[Batch], groups: Tensor | None, label: str) -> Iterator[tuple[Batch, Tensor]]:
@@ -207,6 +215,45 @@ def layout_of(tap: Tap, reading: Reading, task: Task) -> Layout:
     """How the features and the output of a first batch are shaped."""
     last = [tap.channels_last(place, value.dim()) for place, value in enumerate(reading.features)]
     return Layout.infer(reading.features, last, reading.output, task.squeezable)
+
+
+def _check_complete(tap: Tap, reading: Reading, label: str) -> None:
+    """Refuse rows of which a branch did not run: what is fitted are the features of all of them together."""
+    lost = [branch.name for branch, gone in zip(tap.branches, reading.missing, strict=False) if gone]
+    if lost:
+        raise DataError(
+            f"Expected every branch of the model to run on the {label} data, but {', '.join(lost)} did not; leave such "
+            "rows out, since only predictions may lack one."
+        )
+
+
+def input_name(path: tuple[Any, ...]) -> str:
+    """An input in words.
+
+    >>> input_name(("image",)), input_name((0,)), input_name((0, 1))
+    ('image', 'input 1', 'input 1.2')
+    """
+    parts = [str(part + 1) if isinstance(part, int) else str(part) for part in path]
+    return ".".join(parts) if isinstance(path[0], str) else "input " + ".".join(parts)
+
+
+def unseen_inputs(tap: Tap, batch: Batch, reading: Reading) -> tuple[str, ...]:
+    """Inputs, of several, that move the output of the model and nothing that is read of it.
+
+    Each in turn has its rows exchanged for each other; one that is the same in every row tells nothing.
+    """
+    inputs = {path: value for path, value in batch.inputs().items() if value.shape[:1] == reading.output.shape[:1]}
+    found = []
+    for path, value in inputs.items() if len(inputs) > 1 else ():
+        moved = batch.with_inputs({path: value.roll(1, 0)})
+        other = tap(*moved.args, **moved.kwargs)
+        if torch.equal(other.output, reading.output):
+            continue
+        seen = [*reading.features, *([] if reading.context is None else [reading.context])]
+        now = [*other.features, *([] if other.context is None else [other.context])]
+        if all(torch.equal(*pair) for pair in zip(seen, now, strict=True)):
+            found.append(input_name(path))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -307,12 +354,16 @@ def _beside(cache: Path | None) -> Path | None:
     return None if cache is None else cache / "images"
 
 
-def _facts(tap: Tap, layout: Layout, inputs: int, widths: tuple[int, ...] | None) -> dict[str, Any]:
+def _facts(
+    tap: Tap, layout: Layout, inputs: int, widths: tuple[int, ...] | None, unseen: tuple[str, ...]
+) -> dict[str, Any]:
     """What a cache tells of its rows."""
     return {
         "names": tap.names,
         "context": tap.context,
         "stages": tap.stages,
+        "branches": [dataclasses.astuple(branch) for branch in tap.branches],
+        "unseen": unseen,
         "reason": tap.reason,
         "layout": dataclasses.asdict(layout),
         "inputs": inputs,
@@ -322,11 +373,11 @@ def _facts(tap: Tap, layout: Layout, inputs: int, widths: tuple[int, ...] | None
 
 def _remembered(
     model: nn.Module, source: Source, rows: Collector
-) -> tuple[Tap | None, Layout | None, int, tuple[int, ...] | None]:
-    """Tap, layout, inputs and widths of a cache that was begun before; nothing for a new one."""
+) -> tuple[Tap | None, Layout | None, int, tuple[int, ...] | None, tuple[str, ...]]:
+    """Tap, layout, inputs, widths and unseen inputs of a cache that was begun before; nothing for a new one."""
     disk = rows.disk
     if disk is None or disk.meta is None:
-        return None, None, 0, None
+        return None, None, 0, None, ()
     meta = disk.meta
     if meta["layout"]["dense"] and "group" not in meta["columns"]:
         raise CacheError(
@@ -336,8 +387,8 @@ def _remembered(
     names = tuple(meta["names"])
     function = None if names else source.layer
     assert function is None or callable(function)
-    more = (tuple(meta.get(key, ())) for key in ("context", "stages"))
-    tap = Tap(model, names, function, meta["reason"], source.output_key, *more)
+    context, stages = (tuple(meta.get(key, ())) for key in ("context", "stages"))
+    tap = Tap(model, names, function, meta["reason"], source.output_key, context, stages, branches_of(meta))
     saved, widths = meta["layout"], meta.get("widths")
     layout = Layout(tuple(saved["last"]), saved["dense"], saved["axis"])
-    return tap, layout, int(meta["inputs"]), tuple(widths) if widths else None
+    return tap, layout, int(meta["inputs"]), tuple(widths) if widths else None, tuple(meta.get("unseen", ()))

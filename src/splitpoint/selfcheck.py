@@ -30,7 +30,7 @@ TWINS = 0.02
 
 def row_checks(recording: Recording, calibration: Recording | None) -> tuple[Check, ...]:
     """Whether features vary, whether there are enough rows for them, and whether calibration rows are fresh."""
-    own = (moving(recording.table),)
+    own = (moving(recording.table), *inputs_read(recording))
     return own if calibration is None else (*own, fresh(recording, calibration))
 
 
@@ -55,6 +55,18 @@ def moving(table: Table) -> Check:
         )
         return Check(name, share, "warn", advice)
     return Check(name, share, "ok", f"{live} of {features.shape[1]} features vary, over {table.rows} rows.")
+
+
+def inputs_read(recording: Recording) -> tuple[Check, ...]:
+    """A check that fails where the output depends on an input that nothing which is read depends on."""
+    if not recording.unseen or recording.tap is None:
+        return ()
+    names, own = ", ".join(recording.unseen), "s" if len(recording.unseen) == 1 else ""
+    advice = (
+        f"{names} move{own} the model's output, but not the features that are read ({recording.tap.label}), so that no "
+        "score sees it; name the last layer of every branch, such as layer={'image': ..., 'text': ...}."
+    )
+    return (Check("inputs", float(len(recording.unseen)), "warn", advice),)
 
 
 def fresh(recording: Recording, calibration: Recording) -> Check:

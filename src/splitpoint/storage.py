@@ -23,7 +23,7 @@ from splitpoint.batches import placement
 from splitpoint.checks import Check
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import LayerError, SettingsError, StorageError
-from splitpoint.features import LayerSpec, Tap
+from splitpoint.features import LayerSpec, Tap, branches_of
 from splitpoint.files import model_fingerprint, read_tensors
 from splitpoint.head_method import HeadMethod
 from splitpoint.hooks import find_module
@@ -276,5 +276,5 @@ def _post_hoc(
     context, stages = (tuple(place.get(key, ())) for key in ("context", "stages"))
     for name in (*names, *context, *stages):
         find_module(model, name)
-    tap = Tap(model, names, function, place["reason"], method.output_key, context, stages)
+    tap = Tap(model, names, function, place["reason"], method.output_key, context, stages, branches_of(place))
     return method._predictor(tap, layout, inputs, tensors)

@@ -144,7 +144,9 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
             network = networks.member(number)
             kept = self.mars == "free" or _worth_keeping(member, network)
             held_out = None if given.calibration is None else given.calibration[number].table
-            fitted.append(self._from_training(member.table, network if kept else None, held_out, own))
+            fitted.append(
+                self._from_training(member.table, network if kept else None, held_out, own, given.rows[number].parts)
+            )
         return self._fitted(given.rows, fitted, given.calibration, generators, given.progress, instead)
 
     def _fitted(
@@ -195,7 +197,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         self, recording: Recording, companion: Companion, calibration: Recording | None, seed: int, progress: bool
     ) -> ClassificationPredictor:
         scaling = None if calibration is None else calibration.table
-        fitted = self._from_training(recording.table, companion.heads, scaling)
+        fitted = self._from_training(recording.table, companion.heads, scaling, parts=recording.parts)
         held_out = None if calibration is None else [calibration]
         return self._fitted([recording], [fitted], held_out, generators_for([seed]), progress)[0]
 
@@ -250,14 +252,21 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
         return heads
 
     def _from_training(
-        self, table: Table, network: Heads | None, held_out: Table | None, instead: StandIns | None = None
+        self,
+        table: Table,
+        network: Heads | None,
+        held_out: Table | None,
+        instead: StandIns | None = None,
+        parts: Sequence[int] = (),
     ) -> dict[str, Tensor]:
         """Tensors of a predictor that come from the training rows; the network's where it is kept."""
         state = {} if network is None else dict(network.state_dict(prefix="network."))
         if self.mars == "free":
             return state
         evidence = None if instead is None else instead.evidence
-        support = Support.fit(table, table.width("logits"), self.steepness, self.support_mass, held_out, evidence)
+        support = Support.fit(
+            table, table.width("logits"), self.steepness, self.support_mass, held_out, evidence, parts
+        )
         state |= dict(support.state_dict(prefix="support."))
         return state if instead is None else state | instead.fitted(support)
 

@@ -15,6 +15,7 @@ from splitpoint.consistency import Mars, class_mars, class_sds, corrected_probs,
 from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
+from splitpoint.marginals import complement
 from splitpoint.prediction import ClassificationPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.tasks import ClassAnswer
@@ -65,6 +66,14 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
     def calibrated(self) -> bool:
         """Whether `fit` calibrated the probabilities, on calibration data or on answers of copies."""
         return self.calibrator is not None or self.correction is not None
+
+    def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+        if "support.whiten" not in tensors:
+            return tensors
+        whiten = tensors["support.whiten"]
+        kept = complement(whiten, features.to(whiten.device))
+        moved = {name: (tensors[name].double() @ kept).float() for name in ("support.whiten", "support.centres")}
+        return tensors | moved
 
     def _answer(self, features: Tensor, output: Tensor) -> ClassAnswer:
         logits = self.task.canonical(self.layout.output(output))

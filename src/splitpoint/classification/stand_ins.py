@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Data
+from splitpoint.batches import Data, item_of
 from splitpoint.cache import Table
 from splitpoint.checks import Check
 from splitpoint.classification.correction import Correction
@@ -21,7 +21,6 @@ from splitpoint.errors import SettingsError
 from splitpoint.method import GivenRows
 from splitpoint.networks.copies import Prepared, copies_check, groups, prepared, refitted
 from splitpoint.networks.refit import LeftOut, Retrain
-from splitpoint.networks.training import item_of
 from splitpoint.recording import Source, record
 
 
@@ -107,7 +106,7 @@ def _read(own: Prepared, left_out: LeftOut, source: Source) -> StandIns:
     for number, copied in enumerate(left_out.networks):
         seen, unseen = (read(copied.network, chosen) for chosen in (left_out.fold != number, left_out.fold == number))
         scaled = size / max(_size(seen), 1e-12) * unseen.column("logits")
-        support = Support.fit(seen, seen.width("logits"), 1.0, 0.5)
+        support = Support.fit(seen, seen.width("logits"), 1.0, 0.5, parts=own.recording.parts)
         evidence.append(support.evidence(Table.in_memory(unseen.whole() | {"logits": scaled})))
         logits.append(scaled)
         tables.append(unseen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +68,7 @@ class Support(nn.Module):
         mass: float,
         held_out: Table | None = None,
         evidence: Tensor | None = None,
+        parts: Sequence[int] = (),
     ) -> Support:
         """Class centres and tied covariance of the features, then the scales of the evidence and its weights.
 
@@ -78,9 +79,10 @@ class Support(nn.Module):
             mass: mean of the share over the rows that set the scales.
             held_out: calibration rows that set the scales; None for the training rows, each left out.
             evidence: (n, 2) distances and energies that set the scales in place of either, see `evidence`.
+            parts: numbers of features of branches, see `heads.projection`.
         """
         center, spread = feature_moments(table)
-        project = projection(len(center))
+        project = projection(len(center), parts)
         scatter = Scatter.of(table, center, spread, project, classes)
         covariance, shrinkage = scatter.covariance(table)
         factor = torch.linalg.cholesky(covariance)
@@ -102,8 +104,8 @@ class Support(nn.Module):
             evidence = support.evidence(held_out)
         elif evidence is None:
             rows = table.rows / (1 - float(shrinkage)) if shrinkage < 1 else float("inf")
-            parts = ((support._left_out(part, scatter, rows), part["logits"]) for part in table.slices())
-            evidence = torch.cat([_evidence(*part) for part in parts])
+            pairs = ((support._left_out(part, scatter, rows), part["logits"]) for part in table.slices())
+            evidence = torch.cat([_evidence(*pair) for pair in pairs])
         support._scale(evidence)
         support._compete(evidence, next(table.slices()))
         support.offset.copy_(_offset(steepness * support.weighed(evidence), mass))

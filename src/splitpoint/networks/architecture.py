@@ -45,7 +45,7 @@ class Architecture:
         tap, (output, features, *_) = open_tap(network, None, batch, output_key)
         last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
         layout = Layout.infer(features, last, output, squeezable)
-        name = tap.names[0].partition(INPUT)[0]
+        name = tap.names[-1].partition(INPUT)[0]
         with recording(network, name) as recorder, frozen(network):
             network(*batch.args, **batch.kwargs)
         found = recorder.value

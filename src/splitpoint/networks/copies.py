@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from splitpoint.batches import Data, labelled
+from splitpoint.batches import Data, item_of, labelled
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.hooks import first_tensor, frozen
 from splitpoint.networks.refit import COPIES, LeftOut, Refit, Retrain, reset_copy
 from splitpoint.networks.surgery import not_resettable
-from splitpoint.networks.training import in_memory, is_repeatable, item_of, rows_in
+from splitpoint.networks.training import in_memory, is_repeatable, rows_in
 from splitpoint.recording import Recording, Source, record
 
 MOST_OF_THEM = 0.6

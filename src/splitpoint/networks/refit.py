@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from splitpoint.batches import Data, labelled, output_tensor
+from splitpoint.batches import Data, item_of, labelled, output_tensor
 from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.groups import random_folds
 from splitpoint.hooks import frozen
@@ -24,7 +24,7 @@ from splitpoint.layout import Layout
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
 from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
-from splitpoint.networks.training import ArrayFeed, NetworkTraining, item_of, rows_in, train_epoch
+from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
 from splitpoint.recording import Columns, Source
 from splitpoint.tasks import Regression, Rows
 
@@ -280,10 +280,10 @@ class Race:
         with torch.no_grad():
             for some in padded.split(feed.batch_size * 8, 1):
                 batch = feed.gathered(some[None])
-                assert batch.target is not None
-                args, kwargs = [arg[0] for arg in batch.args], {k: v[0] for k, v in batch.kwargs.items()}
-                raw = self.trainer.architecture.canonical(stack(*args, **kwargs).flatten(0, 1), 1)
-                rows = _row_errors(self.trainer, raw, batch.target[0].flatten(0, 1))
+                first = member_of(batch, 0)
+                assert first.target is not None
+                raw = self.trainer.architecture.canonical(stack(*first.args, **first.kwargs).flatten(0, 1), 1)
+                rows = _row_errors(self.trainer, raw, first.target.flatten(0, 1))
                 found.append(rows.unflatten(0, some.shape))
         return torch.cat(found, 1).nanmean(1)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from splitpoint.batches import output_tensor
+from splitpoint.batches import mapped, output_tensor
 from splitpoint.heads import stacked_linear
 from splitpoint.networks.surgery import ChannelMaskDropout, Conditioned, MaskDropout, conditioned
 
@@ -73,8 +73,8 @@ class ListedStack(Stack):
         """See `Stack`."""
         outputs = []
         for number, network in enumerate(self.members):
-            own = [arg[number] for arg in args], {name: value[number] for name, value in kwargs.items()}
-            outputs.append(output_tensor(network(*own[0], **own[1]), self.output_key))
+            own, named = mapped(operator.itemgetter(number), (args, kwargs))
+            outputs.append(output_tensor(network(*own, **named), self.output_key))
         return torch.stack(outputs)
 
     @contextmanager

@@ -13,7 +13,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tqdm import tqdm
 
-from splitpoint.batches import LABELS, Batch, Data, from_numpy, labelled, one_pass, placement, whole_arrays
+from splitpoint.batches import (
+    LABELS,
+    Batch,
+    Data,
+    flattened,
+    from_numpy,
+    item_of,
+    labelled,
+    mapped,
+    one_pass,
+    placement,
+    whole_arrays,
+)
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
@@ -200,6 +212,8 @@ class ArrayFeed(Feed):
         starts = [sum(counts[:i]) for i in range(len(counts))]
         places = [torch.arange(starts[owner], starts[owner] + counts[owner]) for owner in owners]
         size = min(batch_size, min(counts))
+        some = {name: column[:size] for name, column in columns.items()}
+        next(labelled([item_of(some)], size)).to(network)  # decides how it takes nested inputs, while these are rows
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         return ArrayFeed(-(-max(counts) // size), columns, places, size, network, generators, prepare)
 
@@ -228,15 +242,15 @@ class ArrayFeed(Feed):
 def _each(batch: Batch) -> Iterator[Batch]:
     """The batches in a batch of batches."""
     assert batch.target is not None
-    targets, kwargs = batch.target.unbind(), {name: value.unbind() for name, value in batch.kwargs.items()}
-    args = zip(*(value.unbind() for value in batch.args), strict=True) if batch.args else [()] * len(targets)
-    for number, (own, target) in enumerate(zip(args, targets, strict=True)):
-        yield Batch(tuple(own), {name: values[number] for name, values in kwargs.items()}, target)
+    for number in range(len(batch.target)):
+        yield member_of(batch, number)
 
 
-def item_of(rows: dict[Any, Tensor]) -> Any:
-    """Columns as data sets have them: a mapping where they have names, else a tuple."""
-    return rows if isinstance(next(iter(rows)), str) else tuple(rows.values())
+def member_of(batch: Batch, number: int) -> Batch:
+    """One batch of a batch of batches."""
+    assert batch.target is not None
+    args, kwargs = mapped(lambda value: value[number], (batch.args, batch.kwargs))
+    return Batch(args, kwargs, batch.target[number])
 
 
 def as_column(array: Any, dtype: torch.dtype) -> Tensor:
@@ -301,12 +315,11 @@ def _stacked(batches: Sequence[Batch]) -> Batch:
     """One batch (E, B, ...) of several."""
     rows = min(map(_rows, batches))
 
-    def join(values: list[Any]) -> Tensor:
+    def join(*values: Any) -> Tensor:
         return torch.stack([value[:rows] for value in values])
 
-    args = tuple(join(list(parts)) for parts in zip(*(batch.args for batch in batches), strict=True))
-    kwargs = {name: join([batch.kwargs[name] for batch in batches]) for name in batches[0].kwargs}
-    return Batch(args, kwargs, join([batch.target for batch in batches]))
+    args, kwargs, target = mapped(join, *((batch.args, batch.kwargs, batch.target) for batch in batches))
+    return Batch(args, kwargs, target)
 
 
 def in_memory(data: Data, model: nn.Module, batch_size: int) -> dict[Any, Tensor] | None:
@@ -325,7 +338,9 @@ def in_memory(data: Data, model: nn.Module, batch_size: int) -> dict[Any, Tensor
     parts: dict[Any, list[Tensor]] = {}
     for batch in labelled(data, batch_size):
         assert batch.target is not None
-        named = batch.kwargs | {LABELS: batch.target} if batch.kwargs else dict(enumerate([*batch.args, batch.target]))
+        named = flattened(
+            batch.kwargs | {LABELS: batch.target} if batch.kwargs else dict(enumerate([*batch.args, batch.target]))
+        )
         if parts and parts.keys() != named.keys():
             return None
         for name, value in named.items():

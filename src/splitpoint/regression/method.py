@@ -174,7 +174,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         method = self._resolved(calibration is not None)
         prepared = [
             self._prepared(
-                own.recording.table.without("context").without("place"), own.residual, own.recording.layout.several
+                own.recording.table.without("context").without("place"),
+                own.residual,
+                own.recording.layout.several,
+                own.recording.parts,
             )
             for own in learned
         ]
@@ -286,7 +289,9 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             return self
         return replace(self, interval="conformal" if calibrated else "split")
 
-    def _prepared(self, table: Table, residual: Tensor | None = None, several: bool = False) -> Prepared:
+    def _prepared(
+        self, table: Table, residual: Tensor | None = None, several: bool = False, parts: Sequence[int] = ()
+    ) -> Prepared:
         """Standardisation and leverage of the features, and rows with residuals that can be made leave-one-out.
 
         Those of copies that left the row out, `residual` (n, D), are so already. For `several` maps, which the columns
@@ -296,7 +301,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         center, spread = feature_moments(table)
         inputs, more = {"center": center[None], "spread": spread[None]}, Rows()
         if self.leverage or self.residuals != "train":
-            found = fit_leverage(table, center, spread, SKETCHED if several else None)
+            found = fit_leverage(table, center, spread, SKETCHED if several else None, parts)
             more["left_out"] = found.left_out
             if self.residuals != "train":
                 more["shrink"] = found.shrink
@@ -351,7 +356,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         tensors |= self._describe(recording, calibration)
         if tap is not None and tap.context:
             if heads.whiten is None or self.scores == "sds":
-                tap = replace(tap, context=())
+                tap = tap.without_context()
             else:
                 tensors |= JointLeverage.fit(recording.table).state_dict(prefix="joint.")
         predictor = self._predictor(tap, recording.layout, recording.inputs, tensors).heads_to(recording.device)

@@ -16,6 +16,7 @@ from splitpoint.features import Tap
 from splitpoint.groups import Owners
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
+from splitpoint.marginals import without
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.regression.checks import Judged
@@ -76,6 +77,17 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             mar_up=mars.up,
             mar_down=mars.down,
         )
+
+    def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:
+        changed = dict(tensors)
+        if "heads.whiten" in tensors:
+            changed["heads.whiten"] = without(tensors["heads.whiten"][0], features.to(tensors["heads.whiten"].device))[
+                None
+            ]
+        if "joint.whiten" in tensors:
+            gone = torch.cat([context, features]).to(tensors["joint.whiten"].device)
+            changed["joint.whiten"] = without(tensors["joint.whiten"], gone)
+        return changed
 
     def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:
         """The answer with the leverage of all layers that are read as its lack of support."""

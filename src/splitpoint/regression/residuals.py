@@ -122,7 +122,7 @@ def at_input(recording: Recording) -> Recording | None:
     of copies, ``y - copy(x)``, could then be read off the features of training rows, and of no others.
     """
     table, tap = recording.table, recording.tap
-    if tap is None or not tap.context or "context" not in table.columns:
+    if tap is None or tap.branches or not tap.context or "context" not in table.columns:
         return None
     width = getattr(find_module(tap.model, tap.context[0]), "in_features", None)
     if width is None or CALL in tap.context[0]:
