@@ -270,7 +270,9 @@ class PostHocPredictor(Predictor[P]):
             return prediction
         missing = torch.tensor([reading.missing], device=reading.output.device).expand(len(reading.output), -1)
         names = tuple(branch.name for branch in self.tap.branches)
-        return dataclasses.replace(prediction, missing=missing, branches=names, reference=self.reference)
+        known: Any = prediction
+        found: P = dataclasses.replace(known, missing=missing, branches=names, reference=self.reference)
+        return found
 
     def _completed(self, reading: Reading) -> list[Tensor]:
         """Features with the mean of the training rows in the place of those of branches that did not run."""

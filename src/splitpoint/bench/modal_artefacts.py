@@ -28,10 +28,10 @@ class SpoiltDrawing(Artefact):
         trial: number of the trial.
         seed: of the whole run.
         modalities: that are spoilt one at a time.
-        scores: of the method.
+        scores: of the method; empty where modalities are missing, which nobody needs to find.
         accuracy: by the spoilt modality; empty for methods that predict nothing.
         blamed: shares of the rows in which each modality is blamed, by the spoilt one; empty for methods that blame
-            none, and where modalities are missing.
+            none.
     """
 
     trial: int

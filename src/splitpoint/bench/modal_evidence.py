@@ -13,7 +13,7 @@ from torch import Tensor
 from splitpoint.baselines.trained import NetworkPredictor
 from splitpoint.bench.modal_artefacts import ENTROPY, OWN, SpoiltDrawing, SpoiltScore
 from splitpoint.bench.modal_experiments import DEFECTIVE
-from splitpoint.bench.modal_trials import MISSING, SPOILING, ModalTrial, Rows
+from splitpoint.bench.modal_trials import CONFLICT, SPOILING, ModalTrial, Rows
 from splitpoint.bench.suite import Fit, Result, Work
 from splitpoint.consistency import entropy
 from splitpoint.metrics import Evidence, accuracy, auroc, blamed, measured, right_blame, spoilt_aurocs
@@ -106,11 +106,8 @@ def judge(work: Work, fitted: Fit, place: int, data: ModalTrial) -> Result:
     if work.noise not in SPOILING:
         return Result(plain(answer, known, data), seconds)
     spoilt = {name: asked(answer, rows) for name, rows in data.spoilt.items()}
-    if work.noise == MISSING:  # that one is missing is known
-        known, spoilt = replace(known, blame=None), {name: replace(said, blame=None) for name, said in spoilt.items()}
-    return Result(
-        on_spoilt(known, spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data)
-    )
+    found = on_conflict(known, spoilt) if work.noise == CONFLICT else {}
+    return Result(found | means(spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data))
 
 
 def drawing(
@@ -119,10 +116,14 @@ def drawing(
     """What pages draw of rows with one modality spoilt."""
     variant = DEFECTIVE.get(fitted.method)
     cell = work.cell(fitted.method) if variant is None else work.cell(variant.method, variant.name)
-    found = spoilt_scores(known, spoilt)
+    found = spoilt_scores(known, spoilt) if work.noise == CONFLICT else {}
     scores = tuple(SpoiltScore(name, tuple(values.values())) for name, values in found.items())
     right = () if known.prediction is None else tuple(accuracy(s.known, data.test.labels) for s in spoilt.values())
-    shares = () if known.blame is None else tuple(blamed({n: s.given_blame for n, s in spoilt.items()}).values())
+    shares = (
+        ()
+        if known.blame is None or not found
+        else tuple(blamed({n: s.given_blame for n, s in spoilt.items()}).values())
+    )
     return SpoiltDrawing(cell, work.trials[place], work.seed, tuple(spoilt), scores, right, shares)
 
 
@@ -149,13 +150,17 @@ def mean_scores(prediction: Prediction) -> dict[str, float]:
     return {f"mean_{name}": float(getattr(prediction, name).double().mean()) for name in ("aleatoric", "epistemic")}
 
 
-def on_spoilt(known: Said, spoilt: Mapping[str, Said], labels: Tensor) -> dict[str, float]:
-    """Metrics of rows with one modality spoilt, each the mean over the modalities."""
+def on_conflict(known: Said, spoilt: Mapping[str, Said]) -> dict[str, float]:
+    """How well rows with one modality of another class are found, and that modality: means over the modalities."""
     aurocs = spoilt_scores(known, spoilt)
     found = {NAMES[score]: statistics.fmean(values.values()) for score, values in aurocs.items()}
     if known.blame is not None:
         found["right_blame"] = right_blame({name: said.given_blame for name, said in spoilt.items()})
-    if known.prediction is None:
-        return found
-    each = [measured(Evidence(s.known, labels), recorded=True) | mean_scores(s.known) for s in spoilt.values()]
-    return found | {name: statistics.fmean(one[name] for one in each) for name in each[0]}
+    return found
+
+
+def means(spoilt: Mapping[str, Said], labels: Tensor) -> dict[str, float]:
+    """Metrics of predictions for rows with one modality spoilt, each the mean over the modalities."""
+    predictions = [said.prediction for said in spoilt.values() if said.prediction is not None]
+    each = [measured(Evidence(one, labels), recorded=True) | mean_scores(one) for one in predictions]
+    return {name: statistics.fmean(one[name] for one in each) for name in each[0]} if each else {}

@@ -12,7 +12,7 @@ from splitpoint.bench.fitting import POST_HOC
 from splitpoint.bench.image_experiments import machine_options
 from splitpoint.bench.modal_networks import CONVOLUTIONS, WIDTH, Shapes, late_fusion
 from splitpoint.bench.modal_training import ModalSchedule
-from splitpoint.bench.modal_trials import CONDITIONS, FUSED, NOISY, ModalTrial, modal_trial
+from splitpoint.bench.modal_trials import CONDITIONS, FUSED, MISSING, NOISY, ModalTrial, modal_trial
 from splitpoint.bench.record import Record
 from splitpoint.bench.suite import Option, Work
 from splitpoint.datasets.modal import MODAL
@@ -22,7 +22,7 @@ AGREEMENT = "agreement"
 """Id of the probes of single modalities, which predict nothing and are no entry of the table of methods."""
 
 CONTRASTS = (AGREEMENT, "rcml")
-"""Methods that compare modalities, and need more than one."""
+"""Methods that compare modalities: they need more than one, and have nothing to say where one is missing."""
 
 DROPOUT = 0.3
 """Rate of the networks of MC dropout."""
@@ -107,11 +107,13 @@ def options() -> tuple[Option, ...]:
     )  # fmt: skip
 
 
-def groups_of(methods: Sequence[str], entropies: Sequence[str], network: str) -> dict[str, tuple[str, ...]]:
-    """Methods of a network by what they are trained on together."""
+def groups_of(
+    methods: Sequence[str], entropies: Sequence[str], network: str, condition: str
+) -> dict[str, tuple[str, ...]]:
+    """Methods of a network under a condition by what they are trained on together."""
     found: dict[str, tuple[str, ...]] = {}
     for name in methods:
-        if name in CONTRASTS and network != FUSED:
+        if name in CONTRASTS and (network != FUSED or condition == MISSING):
             continue
         wrong = [own for own, defective in DEFECTIVE.items() if defective.method == name]
         names = (*((name,) if "fixed" in entropies or not wrong else ()),

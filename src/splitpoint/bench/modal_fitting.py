@@ -26,7 +26,7 @@ from splitpoint.bench.modal_experiments import (
     settings,
 )
 from splitpoint.bench.modal_networks import feature_layers
-from splitpoint.bench.modal_paper import PaperHeads
+from splitpoint.bench.modal_paper import PaperHeads, given
 from splitpoint.bench.modal_training import ModalTraining
 from splitpoint.bench.modal_trials import ModalTrial, Rows
 from splitpoint.bench.suite import Fit, Work
@@ -89,20 +89,14 @@ def _on_base(name: str, work: Work, base: nn.Module, data: ModalTrial) -> Answer
     if name in PAPER_HEADS:
         heads = PaperHeads.fit(name, base, data.train, held_out, seed, PROTOCOLS[work.protocol].heads)
         return lambda rows: Said(heads(rows))
-    found = method_of(name, work).fit_many(
-        [base],
-        [data.train.data],
-        calibration=None if held_out is None else [held_out.data],
-        seeds=[seed],
-        progress=False,
-    )[0]
+    (found,) = method_of(name, work).fit_many([base], [data.train.data], **given(data.train, held_out, seed))
     return predicting(found)
 
 
 def _agreeing(work: Work, base: nn.Module, data: ModalTrial) -> Answer:
     """Probes on the features of every modality."""
     method = Agreement(branches=feature_layers(data.modalities))
-    found = method.fit(base, data.train.data, calibration=data.calibration.data, seed=work.seeds[0], progress=False)
+    (found,) = method.fit_many([base], [data.train.data], **given(data.train, data.calibration, work.seeds[0]))
 
     def answer(rows: Rows) -> Said:
         said = found(*rows.arguments)

@@ -20,6 +20,14 @@ WIDTHS: Mapping[str, int] = {"image": 512, "audio": 512, "text": 256}
 """Hidden units of the heads; elsewhere they are as many as there are features."""
 
 
+def given(train: Rows, calibration: Rows | None, seed: int) -> dict[str, Any]:
+    """What `Method.fit_many` gets beside network and training rows."""
+    found: dict[str, Any] = {"groups": [train.groups], "seeds": [seed], "progress": False}
+    if calibration is not None:
+        found |= {"calibration": [calibration.data], "calibration_groups": [calibration.groups]}
+    return found
+
+
 def averaged(parts: Sequence[ClassificationPrediction]) -> ClassificationPrediction:
     """Predictions of one network by heads on different features as one: mean MARs, and what follows from them.
 
@@ -47,15 +55,13 @@ class PaperHeads:
         name: str, network: nn.Module, train: Rows, calibration: Rows | None, seed: int, settings: Mapping[str, Any]
     ) -> PaperHeads:
         """Fit the method `name` once for each modality; what is learned is the residual of the whole network."""
-        held_out = None if calibration is None else [calibration.data]
         found = {}
         for modality, layer in feature_layers(tuple(train.inputs)).items():
             method = METHODS[name](**{"width": WIDTHS.get(modality), **settings, "layer": layer})
-            rest: dict[str, Any] = {"calibration": held_out, "seeds": [seed], "progress": False}
-            (found[modality],) = method.fit_many([network], [train.data], **rest)
+            (found[modality],) = method.fit_many([network], [train.data], **given(train, calibration, seed))
         return PaperHeads(found)
 
     def __call__(self, rows: Rows) -> ClassificationPrediction:
         """The prediction by the heads of the modalities that are there."""
         pairs = zip(self.predictors.values(), rows.arguments, strict=True)
-        return averaged([predictor(*rows.arguments) for predictor, given in pairs if given is not None])
+        return averaged([predictor(*rows.arguments) for predictor, there in pairs if there is not None])

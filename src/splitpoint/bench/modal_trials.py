@@ -33,10 +33,12 @@ class Rows:
     Attributes:
         inputs: (N, ...) for each modality, None where it is missing.
         labels: classes (N,).
+        groups: (N,) rows of one group are not independent of each other.
     """
 
     inputs: Mapping[str, Tensor | None]
     labels: Tensor
+    groups: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,7 +56,7 @@ class Rows:
     def at(self, places: Tensor | slice) -> Rows:
         """Some of the rows."""
         inputs = {name: None if given is None else given[places] for name, given in self.inputs.items()}
-        return Rows(inputs, self.labels[places])
+        return Rows(inputs, self.labels[places], self.groups[places])
 
     def batch(self, places: Tensor | slice) -> Batch:
         """Some of the rows as arguments of a network and their target."""
@@ -159,7 +161,7 @@ def read(found: ModalRows, names: Sequence[str]) -> Rows:
     """Some modalities of the rows as tensors, None in the place of one that is missing."""
     inputs = {name: found.inputs.get(name) for name in names}
     read = {name: hashed_words(given) if isinstance(given, tuple) else given for name, given in inputs.items()}
-    return Rows(read, found.labels)
+    return Rows(read, found.labels, found.groups)
 
 
 def hashed_words(texts: Sequence[str], places: int = WORDS) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from splitpoint.bench.modal_artefacts import OWN, SpoiltDrawing
+from splitpoint.bench.modal_artefacts import ENTROPY, OWN, SpoiltDrawing
 from splitpoint.bench.modal_experiments import AGREEMENT, DATASET, DEFECTIVE
 from splitpoint.bench.modal_trials import CLEAN, CONFLICT, FUSED, NOISY
 from splitpoint.bench.record import Cell, Record
@@ -56,7 +56,7 @@ def _finding(protocol: str, dataset: str, records: Sequence[Record], drawings: S
     experiment = Experiment.of(records)
     title = f"{facts.title(dataset, SETS)}, {facts.title(protocol, facts.PROTOCOLS)}: noise, conflict and blame"
     parts: list[str | Grid] = [*_changes(experiment, protocol), *_claims(experiment)]
-    parts += [*_spoilt(experiment, own), *_blame(own), *_entropies(experiment, protocol)]
+    parts += [*_spoilt(experiment, own), *_blame(own), *_accuracy(experiment, own), *_entropies(experiment, protocol)]
     if parts:
         parts.append("Defects of the published code, which its figures carry: " + " ".join(DEFECTS))
     return Finding(title, tuple(parts))
@@ -142,26 +142,38 @@ def _claims(experiment: Experiment) -> Iterator[Grid]:
 
 def _spoilt(experiment: Experiment, drawings: Sequence[SpoiltDrawing]) -> Iterator[str | Grid]:
     """How well every score finds one spoilt modality, by which one it is, and rows where all are strange."""
-    for condition in facts.ordered((one.cell.noise for one in drawings), facts.NOISES):
-        own = [one for one in drawings if one.cell.noise == condition and not one.cell.variant]
-        rows = [
-            row
-            for method in facts.ordered(one.cell.method for one in own)
-            for row in _scores(experiment, method, [one for one in own if one.cell.method == method])
-        ]
-        if rows:
-            head = ("score", *own[0].modalities, "mean", "all strange (out of distr.)")
-            yield Grid(f"AUROC by spoilt modality, {facts.title(condition, facts.NOISES)}", head, tuple(rows))
+    own = [one for one in drawings if one.scores and not one.cell.variant]
+    rows = [row for method, trials in _by_method(own) for row in _scores(experiment, method, trials)]
+    if rows:
+        head = ("score", *own[0].modalities, "mean", "all strange (out of distribution)")
+        yield Grid("AUROC by the modality that is of another class", head, tuple(rows))
     yield from _complement(experiment)
+
+
+def _accuracy(experiment: Experiment, drawings: Sequence[SpoiltDrawing]) -> Iterator[Grid]:
+    """Accuracy where one modality is spoilt, by which one it is."""
+    for condition in facts.ordered((one.cell.noise for one in drawings), facts.NOISES):
+        own = [one for one in drawings if one.cell.noise == condition and one.accuracy and not one.cell.variant]
+        rows = []
+        for method, trials in _by_method(own):
+            columns = [summarised(column).text(3) for column in zip(*(one.accuracy for one in trials), strict=True)]
+            clean = experiment.entry(FUSED, CLEAN, method, "accuracy")
+            rows.append((facts.title(method), "-" if clean is None else clean.text(3), *columns))
+        if rows:
+            head = ("method", "none", *own[0].modalities)
+            yield Grid(f"Accuracy, {facts.title(condition, facts.NOISES)}", head, tuple(rows))
+
+
+def _by_method(drawings: Sequence[SpoiltDrawing]) -> Iterator[tuple[str, list[SpoiltDrawing]]]:
+    for method in facts.ordered(one.cell.method for one in drawings):
+        yield method, [one for one in drawings if one.cell.method == method]
 
 
 def _scores(experiment: Experiment, method: str, trials: Sequence[SpoiltDrawing]) -> Iterator[tuple[str, ...]]:
     """A row for the own score of a method, and one for the entropy of the base network."""
-    for score in dict.fromkeys(score.name for one in trials for score in one.scores):
-        if score != OWN and method != PLAIN:
-            continue
-        values = [score_.auroc for one in trials for score_ in one.scores if score_.name == score]
-        columns = [summarised(list(column)).text(3) for column in zip(*values, strict=True)]
+    for score in (OWN, ENTROPY) if method == PLAIN else (OWN,):
+        values = [found.auroc for one in trials for found in one.scores if found.name == score]
+        columns = [summarised(column).text(3) for column in zip(*values, strict=True)]
         mean = summarised([statistics.fmean(value) for value in values]).text(3)
         strange = experiment.entry(FUSED, CLEAN, method, "auroc_ood" if score == OWN else "auroc_ood_entropy")
         name = CONFLICTS.get(method, "support") if score == OWN else "entropy"
@@ -181,17 +193,16 @@ def _complement(experiment: Experiment) -> Iterator[str]:
             means = [summarised(list(values.values())).text(3) for values in pair]
             found.append(f"{where} {means[0]} against {means[1]} (difference {difference.text(3)})")
     if found:
-        yield f"AUROC of conflict against SDS, {'; '.join(found)}. They find different things."
+        yield f"AUROC of conflict against SDS, {'; '.join(found)}."
 
 
 def _blame(drawings: Sequence[SpoiltDrawing]) -> Iterator[Grid]:
     """Which modality is blamed for which: a heat map for every method that names one."""
     blaming = [one for one in drawings if one.blamed and not one.cell.variant]
-    for method in facts.ordered(one.cell.method for one in blaming):
-        own = [one for one in blaming if one.cell.method == method]
+    for method, own in _by_method(blaming):
         names, rows, shares = own[0].modalities, [], []
         for place, name in enumerate(names):
-            columns = [summarised(list(column)) for column in zip(*(one.blamed[place] for one in own), strict=True)]
+            columns = [summarised(column) for column in zip(*(one.blamed[place] for one in own), strict=True)]
             rows.append((name, *(column.text(2) for column in columns)))
             shares.append(tuple(column.mean for column in columns))
         right = summarised([statistics.fmean(row[place] for place, row in enumerate(one.blamed)) for one in own])
@@ -214,6 +225,8 @@ def _entropies(experiment: Experiment, protocol: str) -> Iterator[Grid]:
         if condition != CLEAN or variant not in {defective.name for defective in DEFECTIVE.values()}:
             continue
         right, wrong = (experiment.entry(network, CLEAN, method, "auroc_ood", own) for own in ("", variant))
+        if right is None and wrong is None:
+            continue
         figure = find(Cell(SUITE, protocol, CLEAN, DATASET, method, network=network), "auroc_ood")
         texts = ["-" if entry is None else entry.text(3) for entry in (right, wrong)]
         rows.append((f"{network}, {facts.title(method)}", *texts, "-" if figure is None else figure.text))

@@ -34,13 +34,11 @@ def cells(request: Request) -> list[Work]:
     for dataset in request["dataset"]:
         for network in request["modalities"]:
             chosen(dataset, network)
-            for name, methods in groups_of(request["methods"], request["entropy"], network).items():
-                place = {"protocol": request["protocol"], "dataset": dataset, "network": network, "options": own}
-                found += [
-                    request.work(**place, noise=condition, group=name, methods=methods)
-                    for condition in request["condition"]
-                    if network == FUSED or condition not in SPOILING
-                ]
+            place = {"protocol": request["protocol"], "dataset": dataset, "network": network, "options": own}
+            for condition in request["condition"]:
+                if network == FUSED or condition not in SPOILING:
+                    groups = groups_of(request["methods"], request["entropy"], network, condition)
+                    found += [request.work(**place, noise=condition, group=g, methods=m) for g, m in groups.items()]
     if not found:
         raise SettingsError(
             f"Expected something to run, but got networks of {', '.join(request['modalities'])} alone, under "
