@@ -107,7 +107,8 @@ def judge(work: Work, fitted: Fit, place: int, data: ModalTrial) -> Result:
         return Result(plain(answer, known, data), seconds)
     spoilt = {name: asked(answer, rows) for name, rows in data.spoilt.items()}
     found = on_conflict(known, spoilt) if work.noise == CONFLICT else {}
-    return Result(found | means(spoilt, data.test.labels), seconds, drawing(work, fitted, place, known, spoilt, data))
+    drawn = drawing(work, fitted, place, known, spoilt, data)
+    return Result(found | means(spoilt, data.test.labels), seconds, drawn)
 
 
 def drawing(

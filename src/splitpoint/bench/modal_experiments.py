@@ -56,7 +56,7 @@ PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
         8,
         ModalSchedule(steps=240),
-        ModalSchedule(steps=1_000),
+        ModalSchedule(learning_rate=3e-3, steps=1_000),
         3,
         20,
         {"width": 128, "epochs": 40, "batch_size": 256, "learning_rate": 1e-3},
