@@ -55,10 +55,10 @@ class Setting:
 PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
         8,
-        ModalSchedule(steps=240),
+        ModalSchedule(steps=190),
         ModalSchedule(learning_rate=3e-3, steps=1_000),
         3,
-        20,
+        10,
         {"width": 128, "epochs": 40, "batch_size": 256, "learning_rate": 1e-3},
     ),
     "paper": Setting(WIDTH, ModalSchedule(), ModalSchedule(), 10, 100, {}),
