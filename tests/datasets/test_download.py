@@ -278,7 +278,7 @@ def test_a_wrong_checksum_leaves_nothing(monkeypatch, web, tmp_path):
 
 
 def test_a_set_that_does_not_exist(tmp_path):
-    with pytest.raises(SettingsError, match=r"Expected a data set among boston, .*, kitti_road, but got 'iris'\."):
+    with pytest.raises(SettingsError, match=r"Expected a data set among boston, .*, pie, but got 'iris'\."):
         get("iris", tmp_path)
 
 

@@ -140,7 +140,7 @@ def test_what_is_not_there_says_what_to_do(data):
 def test_sets_are_listed_and_checked(data):
     small_views(data / "multiview" / "handwritten.npz", classes=10, each=20, sizes=(4, 3, 2, 2, 2, 2))
     found = {each.name: each for each in inventory.survey(modal.MODAL)}
-    assert found["handwritten"].size == "2,000 x (240, 76, 216, 47, 64, 6)"
+    assert found["handwritten"].size == "2,000 x 6 views"
     assert found["pie"].path is None
     (checked,) = inventory.check(["handwritten"])
     assert "Expected the values of handwritten, but its array y has others; put" in checked.damage

@@ -209,6 +209,9 @@ def test_settings_that_make_no_sense_are_refused():
             law(rows(), modalities=["radar"])
     with pytest.raises(SettingsError, match="but got 'radar'"):
         conflict(rows(), "radar")
+    for law in (diversity, label):
+        with pytest.raises(SettingsError, match="but got 'radar'"):
+            law(rows(), features={"radar": torch.zeros(120, 2)})
 
 
 def test_the_global_generator_is_left_alone():

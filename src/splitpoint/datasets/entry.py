@@ -282,7 +282,7 @@ class ModalEntry(Entry):
     """A set of rows with several modalities.
 
     Attributes:
-        size: rows and what each of them has.
+        size: rows, and how many inputs each of them has.
         modalities: their names.
         classes: how many are in distribution.
         place: where the set lies below a data folder.
@@ -305,5 +305,5 @@ class ModalEntry(Entry):
         return (self.place,)
 
     def size_at(self, path: Path | None) -> str:  # noqa: ARG002  # a set is whole wherever it lies
-        """Rows and what each of them has."""
+        """Rows, and how many inputs each of them has."""
         return self.size

@@ -61,9 +61,10 @@ def diversity(
     pool and draws others instead of repeating some; it also keeps the most spread of ten draws, here there is one.
     """
     _check_share(share)
+    given = _given(rows, features)
     found = rows
     for name, generator in _changed(rows, modalities, seed):
-        space = _features(rows, name, features)
+        space = _features(rows, name, given)
         sources = torch.arange(len(rows))
         for label in rows.labels.unique().tolist():
             places = (rows.labels == label).nonzero()[:, 0]
@@ -95,6 +96,7 @@ def label(
     every modality by themselves and puts the tables side by side by the switched ones, so that not even these agree.
     """
     _check_share(share)
+    given = _given(rows, features)
     classes = rows.labels.unique()
     count = round(share * len(rows))
     if count == 0:
@@ -102,7 +104,7 @@ def label(
     if len(classes) < 2:
         raise SettingsError(f"Expected rows of two classes or more to switch labels between, but got {len(classes)}.")
     switched = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
-    space = torch.cat([_scaled(_features(rows, name, features)) for name in rows.modalities], 1)
+    space = torch.cat([_scaled(_features(rows, name, given)) for name in rows.modalities], 1)
     labels = rows.labels.clone()
     for part in switched.split(256):
         distance = torch.cdist(space[part], space)
@@ -133,9 +135,9 @@ def sample(
     """Noisy inputs: in every modality the `share` of the rows, drawn at random, has noise of a `severity` of 1 to 5.
 
     An image has one of the corruptions of `image_noise`, a sound another row's sound of another class in its background
-    (LUMA: a clip of ESC-50), a text one kind of mistake of `text_noise`, a vector normal noise of a share of the spread
-    of each column. Maps with one channel are taken for sounds and others for images; `kinds` says of maps by name what
-    they are instead.
+    (LUMA: a clip of ESC-50), a text one kind of mistake of `text_noise`, a vector normal noise in shares of the spread
+    of each column in these rows. Maps with one channel are taken for sounds and others for images; `kinds` says of maps
+    by name what they are instead.
     """
     _check_share(share)
     if severity not in range(1, image_noise.SEVERITIES + 1):
@@ -259,15 +261,20 @@ def plain_features(given: Input) -> Tensor:
     return vectors / torch.where(spread > 0, spread, 1.0)
 
 
-def _features(rows: ModalRows, name: str, features: Mapping[str, Tensor] | None) -> Tensor:
-    if features is None or name not in features:
-        return plain_features(rows.inputs[name])
-    given = features[name]
-    if given.ndim != 2 or len(given) != len(rows):
-        raise ShapeError(
-            f"Expected features of {name} of shape ({len(rows)}, D), but got {tuple(given.shape)}; give one row each."
-        )
-    return given
+def _given(rows: ModalRows, features: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+    """The features that were given, each of a modality that there is and with a row for each of the rows."""
+    for name, found in ({} if features is None else features).items():
+        rows.of(name)
+        if found.ndim != 2 or len(found) != len(rows):
+            raise ShapeError(
+                f"Expected features of {name} of shape ({len(rows)}, D), but got {tuple(found.shape)}; "
+                "give a row for each."
+            )
+    return features or {}
+
+
+def _features(rows: ModalRows, name: str, given: Mapping[str, Tensor]) -> Tensor:
+    return given[name] if name in given else plain_features(rows.inputs[name])
 
 
 def _tensor(rows: ModalRows, name: str) -> Tensor:

@@ -251,7 +251,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
                 "name": "sha256:61ad891c11e59df55a641159db46a48d937e9ca25dbac199170bc7724ab81b41",
             }, "579 x 64 x 80 x 3"),
         )),
-    ModalEntry(name="three_modal", title="Three modalities", size="6,000 x (image, audio, text)", classes=42,
+    ModalEntry(name="three_modal", title="Three modalities", size="6,000 x 3 modalities", classes=42,
         modalities=("image", "audio", "text"), place="three_modal_50.npz", reader=modal.three_modal,
         sources=(), licence="CC BY-NC 3.0 (audio), CC BY 3.0 (text), none stated (images)",
         by_hand="put three_modal_50.npz, which the page of data sets describes, into a folder of SPLITPOINT_DATA",
@@ -266,12 +266,12 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
             "audio_names": "sha256:0c736e91d8cd16719c3299d7616a92f0be9ecfc6b07bb5511ea15656c51fce1f",
             "text_names": "sha256:37fc18b159f8d8d371026f6872094ffad11865ca3a7ca1964d7eb75affedbcd6",
         }),
-    ModalEntry(name="luma", title="LUMA", size="29,059 x (image, audio, text)", classes=42,
+    ModalEntry(name="luma", title="LUMA", size="29,059 x 3 modalities", classes=42,
         modalities=("image", "audio", "text"), place="luma", reader=luma.luma, sources=(), licence="CC BY-SA 4.0",
         by_hand="put audio and text_data.tsv of huggingface.co/datasets/bezirganyan/LUMA and split_indices of "
         "github.com/bezirganyan/LUMA into luma below a folder of SPLITPOINT_DATA, and get cifar10 and cifar100",
         checksums={"audio/datalist.csv": "files:1", "text_data.tsv": "files:1", "split_indices/*.txt": "files:6"}),
-    ModalEntry(name="handwritten", title="HandWritten", size="2,000 x (240, 76, 216, 47, 64, 6)", classes=10,
+    ModalEntry(name="handwritten", title="HandWritten", size="2,000 x 6 views", classes=10,
         modalities=("pixels", "fourier", "profiles", "zernike", "karhunen_loeve", "morphology"),
         place="multiview/handwritten.npz", reader=modal.views, sources=(), licence="CC BY 4.0",
         by_hand="put the views of handwritten.mat, which github.com/jiajunsi/RCML has, as arrays view0 to view5 with y "
@@ -285,7 +285,7 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
             "view4": "sha256:2516a255c8c5b07d5a344052beb7addbf003ea82e24febbbc90b174b30d19cb2",
             "view5": "sha256:2eb75ca9c05009447e315e7443d8cefd46391d83905a651fda7484372030f193",
         }),
-    ModalEntry(name="pie", title="PIE", size="680 x (484, 256, 279)", classes=68,
+    ModalEntry(name="pie", title="PIE", size="680 x 3 views", classes=68,
         modalities=("intensity", "lbp", "gabor"),
         place="multiview/pie.npz", reader=modal.views, sources=(), licence="none stated",
         by_hand="put the views of PIE_face_10.mat, which github.com/jiajunsi/RCML has, turned round, as arrays view0 "
