@@ -222,6 +222,23 @@ class Sensors(nn.Module):
         return {"loss": joined.sum(), "answer": self.last(joined)}
 
 
+def test_calls_of_one_encoder_are_modalities_too():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.last = nn.Linear(3, 16), nn.Linear(16, 4)
+
+        def forward(self, one, other):
+            return self.last(self.encoder(one).relu() + self.encoder(other).relu())
+
+    left, middle, _, label = sample()
+    places = {"one": "encoder@0", "other": "encoder@1"}
+    uq = sp.Agreement(branches=places).fit(Pair(), (left, middle, label), progress=False)
+    one, other = uq(left, middle).modality_probs
+    assert not torch.equal(one, other)
+    assert (other.argmax(1) == label).float().mean() > 0.7
+
+
 def test_maps_sequences_and_named_inputs():
     generator = torch.Generator().manual_seed(0)
     label = torch.arange(150) % 3
@@ -270,6 +287,8 @@ def test_bad_settings_and_data_are_refused(uq):
         method.fit(network, data, progress=False)
     with pytest.raises(DataError, match="two classes"):
         method.fit(network(), (*data[:3], torch.zeros(240, dtype=torch.long)), progress=False)
+    with pytest.raises(DataError, match="two groups"):
+        method.fit(network(), data, groups=torch.zeros(240), progress=False)
     with pytest.raises(DataError, match="labels from 0"):
         method.fit(network(), (*data[:3], data[3] + 5), progress=False)
     with pytest.raises(DataError, match="finite"):

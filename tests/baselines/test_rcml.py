@@ -36,6 +36,9 @@ def rows(count=240, seed=0):
     return centres[:, :2] + 0.4 * noise[:, :2], centres + 0.4 * noise[:, 2:], label
 
 
+VIEWS = ("left", "middle", "right")
+
+
 def by_hand(logits, label, weight, order, gamma=1.0):
     """The loss of one row with NumPy and SciPy, from logits (V, K)."""
     evidence = np.log1p(np.exp(logits))
@@ -70,7 +73,7 @@ def by_hand(logits, label, weight, order, gamma=1.0):
 def test_the_loss_is_that_of_the_paper(order, part):
     raw = 2 * torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     label = torch.tensor([0, 4, 2, 2])
-    found = Rcml(order=order)._loss(raw, label, part)
+    found = Rcml(order=order, views=VIEWS[:3])._loss(raw.flatten(1), label, part)
     expected = [by_hand(own.numpy(), int(k), min(1, part / 0.1), order) for own, k in zip(raw, label, strict=True)]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
 
@@ -79,7 +82,8 @@ def test_the_gradient_is_that_of_the_loss():
     raw = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64, requires_grad=True)
     label = torch.tensor([0, 1, 3])
     for order in ("mean", "sequential"):
-        assert torch.autograd.gradcheck(lambda own, o=order: Rcml(order=o)._loss(own, label, 0.5), raw)
+        method = Rcml(order=order, views=VIEWS[:2])
+        assert torch.autograd.gradcheck(lambda own, m=method: m._loss(own.flatten(1), label, 0.5), raw)
 
 
 def test_opinions_that_agree_or_know_nothing_are_in_no_conflict():
@@ -151,10 +155,12 @@ def test_networks_that_were_trained_elsewhere_are_put_together():
         method.assemble([network], data, progress=False)
 
 
-def test_order_and_weight_of_the_conflict_change_what_is_learned():
+def test_order_and_weight_of_the_conflict_change_what_is_said():
+    runs = torch.randn(1, 5, 9, generator=torch.Generator().manual_seed(0))
+    said = [Rcml(order=order, views=VIEWS)._answer(None, runs, None).probs for order in ("mean", "sequential")]
+    assert (said[0] - said[1]).abs().max() > 1e-3
     left, right, _ = rows(seed=1)
     plain = fitted(epochs=3)(left, right).probs
-    assert (fitted(epochs=3, order="sequential")(left, right).probs - plain).abs().max() > 1e-3
     assert (fitted(epochs=3, gamma=5.0)(left, right).probs - plain).abs().max() > 1e-3
 
 
@@ -167,7 +173,7 @@ def test_a_network_of_one_view_is_plain_evidential_classification():
     assert out.conflict is None
     assert (out.label == label).double().mean() > 0.95
     evidence = math.log1p(math.e)
-    raw = torch.ones(1, 1, 3)
+    raw = torch.ones(1, 3)
     assert method._loss(raw, torch.tensor([0]), 0.0).item() == pytest.approx(
         digamma(3 * evidence + 3) - digamma(evidence + 1)
     )

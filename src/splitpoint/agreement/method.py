@@ -114,7 +114,8 @@ class Agreement(Method[AgreementPredictor]):
         branches = Branches.of(model, self.branches, self.output_key)
         if len(set(branches.places.values())) < len(branches.places):
             raise SettingsError(
-                f"Expected different layers for different modalities, but got {dict(branches.places)}; name one each."
+                f"Expected different layers for different modalities, but got {dict(branches.places)}; name one each, "
+                "the calls of a layer that runs several times as 'layer@0', 'layer@1' and so on."
             )
         train = self._read(branches, data, groups, "train", progress)
         more = None if held_out is None else self._read(branches, held_out, held_groups, "calibration", progress)
@@ -203,6 +204,8 @@ def _probes(own: Read, more: Read | None, generator: torch.Generator) -> tuple[l
             f"Expected rows of at least two classes, but all of them are of class {int(present[0])}; give others."
         )
     groups = group_ids(drawn.groups)
+    if extra is None and int(groups.max()) == 0:
+        raise DataError("Expected rows of at least two groups to leave one out, but got one; give more, or none.")
     folds = random_folds(len(groups), min(FOLDS, int(groups.max()) + 1), generator, groups)
     number = torch.zeros(own.classes, dtype=torch.int64)
     number[present] = torch.arange(len(present))

@@ -68,10 +68,10 @@ class AgreementPredictor(Predictor[AgreementPrediction]):
                 f"Expected at least one of the branches {list(self.branches.places.values())} to run, but none did; "
                 "give the input of a modality."
             )
-        uniform = torch.full((rows, few), 1 / few, dtype=torch.float64, device=output.device)
+        uniform = torch.full((rows, few), 1 / few, device=output.device)
         own = torch.stack(
             [
-                uniform if value is None else self._probe(number, value).double().softmax(1)
+                uniform if value is None else self._probe(number, value).softmax(1)
                 for number, value in enumerate(features)
             ]
         )
@@ -79,9 +79,9 @@ class AgreementPredictor(Predictor[AgreementPrediction]):
         opinions = left_out(mixed(own, self.method.doubt), missing)
         probs = own.new_zeros(*own.shape[:2], self.classes).index_copy(2, self.present, own)
         return AgreementPrediction(
-            conflict=conflict(opinions).float(),
-            blame=blame(opinions).float(),
-            probs=probs.movedim(0, 1).float(),
+            conflict=conflict(opinions),
+            blame=blame(opinions),
+            probs=probs.movedim(0, 1),
             missing=missing.clone(),
             modalities=self.modalities,
             reference=self.reference,

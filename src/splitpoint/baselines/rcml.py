@@ -14,12 +14,11 @@ from torch.nn import functional as F
 from splitpoint.baselines.evidential_classification import dirichlet, uniform_divergence
 from splitpoint.baselines.settings import ClassificationMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor
-from splitpoint.batches import Batch, Data, first_batch
+from splitpoint.batches import Data, first_batch
 from splitpoint.consistency import entropy
 from splitpoint.errors import SettingsError
 from splitpoint.method import Given
 from splitpoint.networks import Architecture, Factory, Prepared, build, factory_of
-from splitpoint.networks.stack import Stack
 from splitpoint.networks.views import WHOLE, Views, check_views, find_views
 from splitpoint.tasks import Answer, ClassAnswer
 
@@ -104,9 +103,9 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
             )
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:
-        """Loss of every target for the logits (R, V, K, ...) of all views."""
-        evidence = F.softplus(raw).movedim(1, 0)
-        one_hot = F.one_hot(target, raw.shape[2]).movedim(-1, 1).to(raw.dtype)
+        """Loss of every target for the logits (R, V K, ...) of all views, one after the other."""
+        evidence = F.softplus(self._apart(raw))
+        one_hot = F.one_hot(target, evidence.shape[2]).movedim(-1, 1).to(raw.dtype)
         weight = min(1.0, part / self.annealing)
         opinions = torch.cat([fused(evidence, self.order).unsqueeze(0), evidence]) + 1
         losses = [
@@ -116,7 +115,7 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
         return torch.stack(losses).mean(0) + self.gamma * conflictive_degrees(opinions[1:]).sum(0)
 
     def _answer(self, predictor: NetworkPredictor, runs: Tensor, score: Tensor | None) -> Answer:  # noqa: ARG002
-        views = runs[0].movedim(1, 0)
+        views = self._apart(runs[0])
         alpha = fused(F.softplus(views), self.order) + 1
         strength = alpha.sum(1, keepdim=True)
         probs = alpha / strength
@@ -140,14 +139,13 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
         return network if names == WHOLE else Views(network, names, architecture.layout.axis)
 
     def _parts(self, raw: Tensor, architecture: Architecture) -> Tensor:  # noqa: ARG002
-        """Canonical outputs (R, V D, ...) as logits (R, V, K, ...)."""
-        views = raw.unflatten(1, (self._width, -1))
-        logits: Tensor = self._task.canonical(views.flatten(0, 1)).unflatten(0, views.shape[:2])
-        return logits
+        """Canonical outputs (R, V D, ...) as logits (R, V K, ...)."""
+        return torch.cat([self._task.canonical(view) for view in self._apart(raw)], 1)
 
-    def _step(self, stack: Stack, architecture: Architecture, batch: Batch, target: Tensor, part: float) -> Tensor:
-        raw = architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
-        return self._loss(self._parts(raw, architecture), target, part)
+    def _apart(self, raw: Tensor) -> Tensor:
+        """What all views give, (R, V K, ...), view by view: (V, R, K, ...)."""
+        views: Tensor = raw.unflatten(1, (self._width, -1))
+        return views.movedim(1, 0)
 
     def _fit_many(self, given: Given) -> list[NetworkPredictor]:
         return super(Rcml, self._looking(given.starts[0], given.data[0]))._fit_many(given)

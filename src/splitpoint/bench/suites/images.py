@@ -42,8 +42,9 @@ from splitpoint.metrics import measured
 POST_HOC = "post_hoc"
 """Group of the methods that stand on one base network; others train networks of their own."""
 
-LEFT_OUT = ("mc_dropout", "conformal")
-"""Methods for classifiers that are not run: the paper has no dropout on images, and no metric of prediction sets."""
+LEFT_OUT = ("mc_dropout", "conformal", "rcml")
+"""Methods for classifiers that are not run: the paper has no dropout on images and no metric of prediction sets, and
+there is one view."""
 
 CALIBRATED: dict[str, dict[str, Any]] = {
     "oc": {"temperature": "nll"},
