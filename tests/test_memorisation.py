@@ -291,7 +291,8 @@ def test_arrays_and_data_sets_are_read_where_the_rows_are_and_streams_only_at_th
 
 def test_inputs_that_are_not_arrays_of_rows_say_nothing():
     x, y = drawn(0, 40, 3), drawn(1, 40, 1)
-    assert sample([({"nested": x}, y)], 16, 30) == []
+    assert sample([({"nested": ["words"] * 40}, y)], 16, 30) == []
+    assert len(sample([({"nested": x}, y)], 16, 30)) == 30
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,14 @@ class Batch:
         """
         if not any(isinstance(item, Mapping | tuple | list) for item in (*self.args, self.kwargs or None)):
             return self
-        forms = list(self._forms(_parameters(model)))
+        first = model[0] if isinstance(model, nn.ModuleList) else model  # of several networks, which are alike
+        forms = list(self._forms(_parameters(first)))
         if len(forms) == 1:
             return forms[0]
         known = _FORMS.setdefault(model, {})
         key = tuple(_structure(item) for item in (*self.args, self.kwargs))
         if key not in known:
-            known[key] = next((number for number, form in enumerate(forms) if form._runs(model)), 0)
+            known[key] = next((number for number, form in enumerate(forms) if form._runs(first)), 0)
         return forms[known[key]]
 
     def _forms(self, parameters: Sequence[inspect.Parameter]) -> Iterator[Batch]:
@@ -78,8 +79,10 @@ class Batch:
             else MANY
         )
         if self.kwargs:
+            yield self
             strange = names.isdisjoint(self.kwargs) and inspect.Parameter.VAR_KEYWORD not in kinds
-            yield self if self.args or not strange or not most else Batch((self.kwargs,), {}, self.target)
+            if strange and most and not self.args:
+                yield Batch((self.kwargs,), {}, self.target)
             return
         inner, rest = self.args[0], len(self.args) - 1
         if isinstance(inner, Mapping):
@@ -196,10 +199,9 @@ def item_of(columns: Mapping[Any, Any]) -> Any:
 
 
 def _parameters(model: nn.Module) -> list[inspect.Parameter]:
-    """Parameters of the model's forward pass; of several networks, that of the first."""
-    first = next(iter(model), None) if isinstance(model, nn.ModuleList) else model
+    """Parameters of the model's forward pass."""
     try:
-        return list(inspect.signature(first.forward).parameters.values()) if first is not None else []
+        return list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
         return [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
 

@@ -243,7 +243,7 @@ def open_tap(
         tap = Tap(model, names, function, "as asked for", output_key)
     else:
         raise LayerError(
-            "Expected layer= to be None, a name, a module, a list of them, a mapping from modalities to them or a "
+            "Expected layer= to be None, a name, a module, a mapping from modalities to them, a list of them or a "
             "callable, "
             f"but got {type(layer).__name__}."
         )
@@ -254,10 +254,11 @@ def _of_modalities(
     model: nn.Module, layer: Mapping[str, str | nn.Module], batch: Batch, key: str | int | None
 ) -> tuple[Tap, Reading]:
     """The places of modalities, each of which may be missing later."""
-    if not layer or not all(isinstance(name, str) and name for name in layer):
+    pairs = layer.items()
+    if not layer or not all(isinstance(key, str) and isinstance(part, str | nn.Module) for key, part in pairs):
         raise LayerError(
-            f"Expected layer= to name modalities, such as {{'image': 'image_net'}}, but got {list(layer)}; give each "
-            "a name and a layer."
+            f"Expected layer= to name modalities, such as {{'image': 'image_net'}}, but got {dict(layer)}; give "
+            "each a name and a layer."
         )
     names = tuple(_name_of(model, part) for part in layer.values())
     tap = Tap(model, names, None, "as asked for", key)

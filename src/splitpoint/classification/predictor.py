@@ -56,7 +56,11 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
         self.register_buffer("mix", tensors.get("mix", torch.zeros((), dtype=torch.float64)))
-        self.support = Support(part("support."), method.steepness).eval() if part("support.") else None
+        self.support = (
+            Support(part("support."), method.steepness, tap is not None and bool(tap.branches)).eval()
+            if part("support.")
+            else None
+        )
         self.network = Heads(part("network.")).eval() if part("network.") else None
         self.calibrator = Heads(part("calibrator.")).eval() if part("calibrator.") else None
         self.correction = Correction(**part("correction.")).eval() if part("correction.") else None
@@ -68,12 +72,14 @@ class ClassificationPredictor(PostHocPredictor[ClassificationPrediction]):
         return self.calibrator is not None or self.correction is not None
 
     def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
-        if "support.whiten" not in tensors:
-            return tensors
-        whiten = tensors["support.whiten"]
-        kept = complement(whiten, features.to(whiten.device))
-        moved = {name: (tensors[name].double() @ kept).float() for name in ("support.whiten", "support.centres")}
-        return tensors | moved
+        """See `PostHocPredictor`; probabilities are the model's own, since what was calibrated are those of all."""
+        kept = {name: own for name, own in tensors.items() if not name.startswith(("correction.", "calibrator."))}
+        if "support.whiten" not in kept:
+            return kept
+        whiten = kept["support.whiten"]
+        others = complement(whiten, features.to(whiten.device))
+        moved = {name: (kept[name].double() @ others).float() for name in ("support.whiten", "support.centres")}
+        return kept | moved
 
     def _answer(self, features: Tensor, output: Tensor) -> ClassAnswer:
         logits = self.task.canonical(self.layout.output(output))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -14,18 +16,20 @@ MIDDLE = (0.3, 0.7)
 LEAST_RIDGE = 1e-6
 
 
-def probes(rows: Rows) -> list[tuple[Tensor, Tensor]]:
+def probes(rows: Rows, parts: Sequence[int] = ()) -> list[tuple[Tensor, Tensor]]:
     """Features (M, C) and logits (M, K) of mixtures, noise and shuffled features.
 
     - Mixtures are points between two rows of different classes, 30% to 70% of the way.
     - Noise is the mean of the rows plus a normal combination of their differences to it: it has their covariance.
     - Shuffled features come from a random row each.
+    - Crossed branches, where there are several, come from a random row each, as if modalities contradicted each other.
 
     Logits are those that a linear last layer gives: the same mixtures and combinations, and for shuffled features the
     linear function that fits the logits of the rows. For features of earlier layers that is an approximation.
 
     Args:
         rows: training rows with ``features``, ``logits`` and ``label``.
+        parts: numbers of features of branches.
     """
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(rows["label"]), generator=generator)[:OF_ROWS]
@@ -46,6 +50,10 @@ def probes(rows: Rows) -> list[tuple[Tensor, Tensor]]:
         return torch.addmm(center, combination, values - center)
 
     found = [(noise(features), noise(logits)), (shuffled, _linear(features, logits, shuffled))]
+    if len(parts) > 1:
+        places = torch.randint(len(label), (COUNT, len(parts)), generator=generator)
+        crossed = features.gather(0, places.repeat_interleave(torch.tensor(parts), 1))
+        found.append((crossed, _linear(features, logits, crossed)))
     return [(mixed(features), mixed(logits)), *found] if len(one) else found
 
 

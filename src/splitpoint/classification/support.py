@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from splitpoint.cache import Table, feature_moments
 from splitpoint.calibration import surprise
 from splitpoint.classification.probes import probes
+from splitpoint.consistency import entropy
 from splitpoint.heads import projection
 from splitpoint.metrics import auroc
 from splitpoint.tasks import Rows
@@ -23,6 +24,9 @@ LEAST_REST = 0.05
 TRUST, TRUST_ROWS = 0.25, 30
 USUAL_SPREAD, SPREAD_ROWS = 0.2, 10
 CLIPPED = 0.99
+GUARD = 0.1
+"""Share of its weight that the distance of several branches keeps where another score takes over."""
+
 AHEAD, FEWEST, COMPARED = 0.05, 50, 2000
 """AUROC by which a free score has to be ahead to take over, and fewest and most rows that it is measured with."""
 BUFFERS = ("center", "spread", "whiten", "centres", "prior", "usual", "deviation", "weights", "offset", "rivalry")
@@ -41,6 +45,8 @@ class Support(nn.Module):
     Args:
         tensors: the buffers by name, see `fit`.
         steepness: of the share, see `share`.
+        fused: whether the features are those of several branches. The entropy of the softmax is then the doubt:
+            branches that disagree leave several classes, of which the largest share alone says little.
     """
 
     center: Tensor
@@ -54,9 +60,9 @@ class Support(nn.Module):
     offset: Tensor
     rivalry: Tensor
 
-    def __init__(self, tensors: Mapping[str, Tensor], steepness: float) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], steepness: float, fused: bool = False) -> None:
         super().__init__()
-        self.steepness = steepness
+        self.steepness, self.fused = steepness, fused
         for name in BUFFERS:
             self.register_buffer(name, tensors[name])
 
@@ -99,21 +105,27 @@ class Support(nn.Module):
             "offset": torch.zeros((), dtype=torch.float64),
             "rivalry": torch.full((3,), torch.nan, dtype=torch.float64),
         }
-        support = Support(tensors, steepness)
+        support = Support(tensors, steepness, len(parts) > 1)
         if held_out is not None:
             evidence = support.evidence(held_out)
         elif evidence is None:
             rows = table.rows / (1 - float(shrinkage)) if shrinkage < 1 else float("inf")
             pairs = ((support._left_out(part, scatter, rows), part["logits"]) for part in table.slices())
-            evidence = torch.cat([_evidence(*pair) for pair in pairs])
+            evidence = torch.cat([support._evidence(*pair) for pair in pairs])
         support._scale(evidence)
-        support._compete(evidence, next(table.slices()))
+        support._compete(evidence, next(table.slices()), parts)
         support.offset.copy_(_offset(steepness * support.weighed(evidence), mass))
         return support
 
     def evidence(self, table: Table) -> Tensor:
         """Distance, energy and doubt (n, 3) of rows with ``features`` and ``logits``, in float64."""
-        return torch.cat([_evidence(self.distance(part["features"]), part["logits"]) for part in table.slices()])
+        return torch.cat([self._evidence(self.distance(part["features"]), part["logits"]) for part in table.slices()])
+
+    def _evidence(self, distances: Tensor, logits: Tensor) -> Tensor:
+        return torch.stack([distances.double(), energy(logits), self._doubt(logits)], 1)
+
+    def _doubt(self, logits: Tensor) -> Tensor:
+        return entropy(logits.double().softmax(1), 1) if self.fused else doubt(logits)
 
     def weighed(self, evidence: Tensor) -> Tensor:
         """Lack of support (n,) of rows with this evidence (n, 3); see `forward`."""
@@ -134,22 +146,25 @@ class Support(nn.Module):
         self.deviation[0] = ((rows * self.deviation[0].square() + expected) / (rows + SPREAD_ROWS)).sqrt()
         self.deviation.clamp_(min=1e-9)
 
-    def _compete(self, evidence: Tensor, rows: Rows) -> None:
+    def _compete(self, evidence: Tensor, rows: Rows, parts: Sequence[int]) -> None:
         """Give way to energy or doubt alone where they tell probes from ordinary rows clearly better.
 
-        `rivalry` (3,) becomes the mean AUROC, over the kinds of probes, of support, energy and doubt.
+        `rivalry` (3,) becomes the mean AUROC, over the kinds of probes, of support, energy and doubt. The distance of
+        several branches keeps a little weight: one of them can lie anywhere while the others are sure of the class.
         """
         if len(rows["label"]) < FEWEST:  # of which probes are hardly other rows
             return
         inside = evidence[torch.linspace(0, len(evidence) - 1, min(len(evidence), COMPARED)).long()]
         found = []
-        for features, logits in probes(rows):
-            outside = _evidence(self.distance(features), logits)
+        for features, logits in probes(rows, parts):
+            outside = self._evidence(self.distance(features), logits)
             scores = [(self.weighed(part), part[:, 1], part[:, 2]) for part in (inside, outside)]
             found.append(torch.tensor([auroc(*pair) for pair in zip(*scores, strict=True)], dtype=torch.float64))
         self.rivalry.copy_(torch.stack(found).mean(0))
         if self.rivalry[1:].max() - self.rivalry[0] > AHEAD:
+            kept = GUARD * float(self.weights[0]) if self.fused else 0.0
             self.weights.zero_()[1 + int(self.rivalry[1:].argmax())] = 1
+            self.weights[0] = kept
 
     def _left_out(self, part: Rows, scatter: Scatter, rows: float) -> Tensor:
         """(R,) distances of training rows to the nearest centre, had each been left out of centres and covariance.
@@ -189,7 +204,7 @@ class Support(nn.Module):
         rows: energy and doubt need no estimate of a covariance, and where there is hardly one, the doubt stands in for
         the distance, since the energy alone can fall for inputs that no row is like.
         """
-        return self._weighed(distance.double(), energy(logits), doubt(logits))
+        return self._weighed(distance.double(), energy(logits), self._doubt(logits))
 
     def _weighed(self, distance: Tensor, energies: Tensor, doubts: Tensor) -> Tensor:
         """The weighed sum of what the pieces of evidence say; see `forward`."""
@@ -224,10 +239,6 @@ def _trusted(rows: int) -> Tensor:
     """Weights (3,) of distance, energy and doubt after so many training rows; see `Support.forward`."""
     trust = rows / (rows + TRUST_ROWS)
     return torch.tensor([TRUST * trust, 1, TRUST * (1 - trust)], dtype=torch.float64)
-
-
-def _evidence(distances: Tensor, logits: Tensor) -> Tensor:
-    return torch.stack([distances.double(), energy(logits), doubt(logits)], 1)
 
 
 @dataclass(frozen=True)
