@@ -52,7 +52,9 @@ def main() -> None:
         said, right = found(*lying), (net(*lying).argmax(1) == truth).float().mean()
         auroc = sp.metrics.auroc(honest.conflict, said.conflict)
         blamed = (said.blame.argmax(1) == place).float().mean()
-        print(f"{name} lies: accuracy {right:.2f}, conflict found with AUROC {auroc:.2f}, right one blamed {blamed:.0%}")
+        print(
+            f"{name} lies: accuracy {right:.2f}, conflict found with AUROC {auroc:.2f}, right one blamed {blamed:.0%}"
+        )
 
 
 if __name__ == "__main__":

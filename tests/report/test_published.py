@@ -26,6 +26,7 @@ def test_every_table_is_whole():
         "tab:calib-cls-as": 200,
         "tab:model-cls-as": 60,
         "tab:Monocular-Depth-result": 42,
+        "tab:LUMA-results": 104,
     }
 
 
@@ -55,6 +56,9 @@ def published(place, noise, method, variant, metric):
         (("cifar10/vgg16", "clean", "splitpoint_paper_calibrated", "hidden_layers=3", "ece"), "0.0323 ± 0.0007"),
         (("nyu_depth/unet", "clean", "deep_ensemble", "", "rmse_authors"), "0.01 ± 0.00"),
         (("nyu_depth/unet", "clean", "splitpoint_paper_calibrated", "", "auroc_ood"), "0.98 ± 0.01"),
+        (("luma/image", "clean", "mc_dropout", "", "accuracy"), "0.3269"),
+        (("luma/all", "clean", "rcml", "", "auroc_ood"), "0.91"),
+        (("luma/text", "label", "splitpoint_paper_calibrated", "", "epistemic_change_pct"), "186.45"),
     ],
 )
 def test_figures_are_those_of_the_paper(key, text):
