@@ -56,6 +56,17 @@ def test_a_free_score_that_is_clearly_ahead_is_named(scores, verdict, named):
     assert named in found.advice
 
 
+@pytest.mark.parametrize(
+    ("scores", "named"), [((0.7, 0.8, 0.75), "the energy of"), ((0.7, 0.75, 0.8), "the entropy of")]
+)
+def test_a_free_score_takes_over_from_several_branches_without_a_warning(scores, named):
+    support = support_with(*scores)
+    support.fused = True
+    found = rivalry(support)
+    assert found.verdict == "ok"
+    assert named in found.advice
+
+
 def test_without_calibration_rows_nothing_is_known_of_the_probabilities():
     logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
     found = uncalibrated(Table.in_memory({"logits": logits, "label": torch.tensor([[0], [0], [1], [0]])}))

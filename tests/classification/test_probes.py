@@ -49,3 +49,15 @@ def test_mixtures_lie_between_rows_of_different_classes():
 def test_one_class_has_no_mixtures():
     known, _ = rows()
     assert len(probes(known | {"label": torch.zeros_like(known["label"])})) == 2
+
+
+def test_crossed_branches_are_whole_branches_of_rows_in_other_company():
+    known, weight = rows()
+    kinds = probes(known, (2, 4))
+    assert len(kinds) == 4
+    crossed, logits = kinds[3]
+    torch.testing.assert_close(logits, crossed @ weight + 0.5, rtol=1e-3, atol=1e-3)
+    for branch in (slice(0, 2), slice(2, 6)):
+        assert all((row[branch] == known["features"][:, branch]).all(1).any() for row in crossed)
+    whole = [(row == known["features"]).all(1).any() for row in crossed]
+    assert sum(map(bool, whole)) < 0.05 * len(crossed)

@@ -218,3 +218,41 @@ def test_few_rows_say_nothing_of_probes():
     assert support.rivalry.isnan().all()
     assert support.weights[1] == 1
     assert not Support.fit(table(50), 3, 1.0, 0.005).rivalry.isnan().any()
+
+
+def several(rows=300, widths=(4, 4, 4), classes=6):
+    """Rows of branches that each tell the class, and the mean of what each says of it."""
+    generator = torch.Generator().manual_seed(5)
+    label = torch.arange(rows) % classes
+    parts, answers = [], []
+    for width in widths:
+        centres = 2 * torch.randn(classes, width, generator=generator)
+        own = centres[label] + torch.randn(rows, width, generator=generator)
+        parts.append(own)
+        answers.append(own @ centres.T - centres.square().sum(1) / 2)
+    logits = torch.stack(answers).mean(0)
+    return Table.in_memory({"features": torch.cat(parts, 1), "logits": logits, "label": label[:, None]})
+
+
+def test_the_doubt_of_several_branches_is_the_entropy():
+    rows = several()
+    support = Support.fit(rows, 6, 1.0, 0.005, parts=(4, 4, 4))
+    probs = rows.column("logits").double().softmax(1)
+    expected = -(probs * probs.log()).sum(1)
+    torch.testing.assert_close(support.evidence(rows)[:, 2], expected)
+    again = Support(support.state_dict(), 1.0, fused=True)
+    features, logits, _ = columns(rows)
+    assert torch.equal(again(again.distance(features), logits), support(support.distance(features), logits))
+
+
+def test_where_entropy_takes_over_the_distance_of_several_branches_stays_a_guard():
+    """A branch far from everything, and an answer that is sure of the class: the entropy alone would be low."""
+    label = torch.arange(60) % 8
+    logits = 6 * torch.nn.functional.one_hot(label, 8).float() + drawn(1, 60, 8)
+    known = Table.in_memory({"features": drawn(0, 60, 50), "logits": logits, "label": label[:, None]})
+    support = Support.fit(known, 8, 1.0, 0.005, parts=(25, 25))
+    assert support.weights.tolist() == pytest.approx([0.1 * 0.25 * 60 / 90, 0, 1])
+    features = known.column("features")
+    usual = support(support.distance(features), logits)
+    away = features + torch.cat([torch.full((25,), 1e3), torch.zeros(25)])
+    assert (support(support.distance(away), 10 * logits) > usual.max()).all()
