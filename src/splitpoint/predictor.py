@@ -22,14 +22,7 @@ from splitpoint.features import Reading, Tap
 from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.image_support import ImageSupport
 from splitpoint.layout import Layout
-from splitpoint.prediction import (
-    Prediction,
-    Reference,
-    RegressionPrediction,
-    Rowwise,
-    concatenate,
-    with_fields,
-)
+from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate, with_fields
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
 

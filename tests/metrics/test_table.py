@@ -32,7 +32,8 @@ IMAGES = CLASSIFICATION | {
 """And of images, with those that were attacked and those out of distribution."""
 
 HELPERS = {
-    "auroc", "aupr", "fpr95", "eaurc", "spearman", "piece_floor", "spoilt_aurocs", "blamed",  # of scores or rows, used by what is in the table
+    "auroc", "aupr", "fpr95", "eaurc", "spearman", "piece_floor",  # of scores or rows, used by what is in the table
+    "spoilt_aurocs", "blamed",  # by the spoilt modality
     "reliability", "risk_coverage", "sparsification",  # curves
     "measured", "metric", "ordered", "on_targets", "row_scores",  # of the table itself
 }  # fmt: skip
