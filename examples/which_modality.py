@@ -36,7 +36,7 @@ class Fusion(nn.Module):
 def main() -> None:
     """Train the network, fit Agreement, and let one sensor after the other read another machine."""
     torch.manual_seed(0)
-    (train, state), (held_out, held_state), (test, truth) = (machines(n, n) for n in (1000, 400, 600))
+    (train, state), held_out, (test, truth) = (machines(n, n) for n in (1000, 400, 600))
     net = Fusion()
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-2)
     for _ in range(100):
@@ -44,17 +44,15 @@ def main() -> None:
         nn.functional.cross_entropy(net(*train), state).backward()
         optimiser.step()
     agreement = sp.Agreement(branches={name: f"features.{name}" for name in SENSORS})
-    found = agreement.fit(net, (*train, state), calibration=(*held_out, held_state), progress=False)
+    found = agreement.fit(net, (*train, state), calibration=(*held_out[0], held_out[1]), progress=False)
     honest = found(*test)
     for place, name in enumerate(SENSORS):
         other = (truth[:, None] != truth).float().multinomial(1).squeeze(1)  # a machine in another state
         lying = [given[other] if sensor == place else given for sensor, given in enumerate(test)]
-        said, right = found(*lying), (net(*lying).argmax(1) == truth).float().mean()
+        said, right = found(*lying), sp.metrics.accuracy(net(*lying).softmax(1), truth)
         auroc = sp.metrics.auroc(honest.conflict, said.conflict)
         blamed = (said.blame.argmax(1) == place).float().mean()
-        print(
-            f"{name} lies: accuracy {right:.2f}, conflict found with AUROC {auroc:.2f}, right one blamed {blamed:.0%}"
-        )
+        print(f"{name} lies: accuracy {right:.2f}, AUROC of the conflict {auroc:.2f}, right one blamed {blamed:.0%}")
 
 
 if __name__ == "__main__":
