@@ -32,6 +32,7 @@ class Reading(NamedTuple):
         context: (N, W) what layers before the last one read; None where they are not looked at.
         stages: of maps and sequences, what layers before the last one read, one vector a layer; see `layout.bands`.
         missing: for each branch whether it did not run, with zeros (N, width) as its features; empty without branches.
+        whole: whether one layer is known to make the output of the features, so that nothing else has a part in it.
     """
 
     output: Tensor
@@ -39,6 +40,7 @@ class Reading(NamedTuple):
     context: Tensor | None = None
     stages: Sequence[Tensor] = ()
     missing: tuple[bool, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,17 +256,22 @@ def _of_modalities(
     model: nn.Module, layer: Mapping[str, str | nn.Module], batch: Batch, key: str | int | None
 ) -> tuple[Tap, Reading]:
     """The places of modalities, each of which may be missing later."""
+    places = _modalities(model, layer)
+    tap = Tap(model, tuple(places.values()), None, "as asked for", key)
+    reading = tap(*batch.args, **batch.kwargs)
+    tap = tap.with_branches(tuple(places), reading, [()] * len(places))
+    return tap, reading._replace(missing=(False,) * len(places))
+
+
+def _modalities(model: nn.Module, layer: Mapping[str, str | nn.Module]) -> dict[str, str]:
+    """The places of modalities by their names."""
     pairs = layer.items()
     if not layer or not all(isinstance(key, str) and isinstance(part, str | nn.Module) for key, part in pairs):
         raise LayerError(
             f"Expected layer= to name modalities, such as {{'image': 'image_net'}}, but got {dict(layer)}; give "
             "each a name and a layer."
         )
-    names = tuple(_name_of(model, part) for part in layer.values())
-    tap = Tap(model, names, None, "as asked for", key)
-    reading = tap(*batch.args, **batch.kwargs)
-    tap = tap.with_branches(tuple(layer), reading, [()] * len(names))
-    return tap, reading._replace(missing=(False,) * len(names))
+    return {name: _name_of(model, part) for name, part in pairs}
 
 
 def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
@@ -285,7 +292,7 @@ def layer_name(model: nn.Module, layer: LayerSpec) -> str | None:
     if layer is None or isinstance(layer, str):
         return layer
     if isinstance(layer, Mapping):
-        return " + ".join(f"{name}={_name_of(model, part)}" for name, part in layer.items())
+        return " + ".join(f"{name}={place}" for name, place in _modalities(model, layer).items())
     if isinstance(layer, Sequence):
         return " + ".join(_name_of(model, part) for part in layer)
     if isinstance(layer, nn.Module):
@@ -329,8 +336,9 @@ def _automatic(
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
             reason = f"its output is the model's output, {tuple(output.shape)}"
             tap, reading = _chosen(model, call, log, reason, key, output, stages)
-            added_to = version(call.result) != call.after
-            return (_branched(tap, batch, output, context) if added_to else None) or (tap, reading)
+            if version(call.result) == call.after:
+                return tap, reading._replace(whole=True)
+            return _branched(tap, batch, output, context) or (tap, reading)  # others were added to it in place
     for call in reversed(calls):
         if influences(model, call.name, batch, key, output):
             reason = "the last layer that the model's output depends on"

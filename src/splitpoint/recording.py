@@ -244,7 +244,7 @@ def unseen_inputs(tap: Tap, batch: Batch, reading: Reading) -> tuple[str, ...]:
     """
     inputs = {path: value for path, value in batch.inputs().items() if value.shape[:1] == reading.output.shape[:1]}
     found = []
-    for path, value in inputs.items() if len(inputs) > 1 else ():
+    for path, value in inputs.items() if len(inputs) > 1 and not reading.whole else ():
         moved = batch.with_inputs({path: value.roll(1, 0)})
         other = tap(*moved.args, **moved.kwargs)
         if torch.equal(other.output, reading.output):
