@@ -6,7 +6,6 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 
 from splitpoint.batches import Batch
 from splitpoint.datasets import modal_noise
-from splitpoint.datasets.modal import MODAL, ModalRows, ModalSplits, splits
+from splitpoint.datasets.modal import MODAL, ModalRows, splits
 from splitpoint.errors import SettingsError
 from splitpoint.files import digest
 
@@ -131,7 +130,7 @@ def modal_trial(dataset: str, condition: str, modality: str, number: int, seed: 
         seed: of the whole run.
     """
     draw = zlib.crc32(f"{dataset} {seed} {number}".encode())
-    found, names = _splits(dataset, draw), chosen(dataset, modality)
+    found, names = splits(dataset, seed=draw), chosen(dataset, modality)
     parts = [found.train, found.validation, found.calibration, found.test]
     if condition in NOISY:
         parts = [NOISY[condition](part, draw + place) for place, part in enumerate(parts)]
@@ -149,12 +148,6 @@ def chosen(dataset: str, modality: str) -> tuple[str, ...]:
     if modality not in (FUSED, *names):
         raise SettingsError(f"Expected modalities among {', '.join((*names, FUSED))}, but got {modality}.")
     return names if modality == FUSED else (modality,)
-
-
-@lru_cache(maxsize=1)
-def _splits(dataset: str, seed: int) -> ModalSplits:
-    """The clean parts, which the conditions of a trial share."""
-    return splits(dataset, seed=seed)
 
 
 def read(found: ModalRows, names: Sequence[str]) -> Rows:
