@@ -141,6 +141,8 @@ def test_the_protocols_of_the_paper_and_of_its_code_are_what_they_state():
         assert (schedule.factor, schedule.plateau, schedule.patience, schedule.steps) == (0.33, 5, 10, None)
         dropout, ensemble = (modal_experiments.method_of(name, work(protocol)) for name in MIXTURES)
         assert (dropout.dropout, dropout.passes, ensemble.members) == (0.3, 100, 10)
+        rcml = modal_experiments.method_of("rcml", work(protocol))
+        assert rcml.annealing * schedule.epochs == pytest.approx(50)
 
 
 def test_published_figures_compare_with_the_whole_protocol_on_luma_only(results):
