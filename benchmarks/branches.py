@@ -2,9 +2,10 @@
 
     python benchmarks/branches.py [--seeds 3] [--epochs 20]
 
-Data are `three_modal_50.npz` in a folder of `SPLITPOINT_DATA`: 42 classes to learn, 8 of them foreign. The logits of
-three networks are averaged and trained with Adam at 1e-3, batches of 64; a fifth of the recordings of the training part
-calibrates. Foreign rows are found by `support`, errors by `total`, and by the entropy of the network's own softmax.
+Data are `three_modal_50.npz` in a folder of `SPLITPOINT_DATA`: 42 classes to learn, 8 others are out of distribution
+(OOD). The logits of three networks are averaged and trained with Adam at 1e-3, batches of 64; a fifth of the recordings
+of the training part calibrates. OOD rows are found by `support`, errors by `total`, and by the entropy of the network's
+own softmax.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Rows(NamedTuple):
 
 
 def parts() -> tuple[Rows, Rows, Rows]:
-    """Rows to learn, to test on, and foreign ones."""
+    """Rows to learn, to test on, and rows out of distribution."""
     with np.load(find("three_modal_50.npz"), allow_pickle=False) as stored:
         audio = torch.from_numpy(stored["audio"]).float()[:, None]
         text = torch.zeros(len(audio), WORDS)
@@ -75,8 +76,8 @@ def parts() -> tuple[Rows, Rows, Rows]:
         image = torch.from_numpy(stored["image"]).permute(0, 3, 1, 2).float() / 255
         label, split = torch.from_numpy(stored["y"]).long(), stored["split"]
         every = Rows(image, (audio - audio.mean()) / audio.std(), F.normalize(text), label, stored["clip"])
-    learned, tested, foreign = (every.at(split == number) for number in range(3))
-    return learned, tested, foreign
+    learned, tested, ood = (every.at(split == number) for number in range(3))
+    return learned, tested, ood
 
 
 def trained(rows: Rows, epochs: int, seed: int) -> Late:
@@ -94,14 +95,14 @@ def trained(rows: Rows, epochs: int, seed: int) -> Late:
 
 
 def figures(
-    uq: Predictor[ClassificationPrediction], tested: Rows, foreign: Rows, lacking: int | None = None
+    uq: Predictor[ClassificationPrediction], tested: Rows, ood: Rows, lacking: int | None = None
 ) -> list[float]:
-    """Accuracy, AUROC of foreign rows and of errors by score and by entropy, ECE of ours and of softmax, flags."""
+    """Accuracy, AUROC of OOD rows and of errors by score and by entropy, ECE of ours and of softmax, flags."""
     own, other = (
         uq.predict([tuple(None if place == lacking else x for place, x in enumerate(rows[:3]))])
-        for rows in (tested, foreign)
+        for rows in (tested, ood)
     )
-    plain, foreign_plain = (entropy(found.base_probs, 1) for found in (own, other))
+    plain, ood_plain = (entropy(found.base_probs, 1) for found in (own, other))
     wrong, guess = own.label != tested.label, own.base_probs.argmax(1)
     missed = guess != tested.label
     share = own.base_probs.amax(1)
@@ -110,7 +111,7 @@ def figures(
     return [
         float((~wrong).double().mean()),
         auroc(own.support, other.support),
-        auroc(plain, foreign_plain),
+        auroc(plain, ood_plain),
         auroc(own.total[~wrong], own.total[wrong]),
         auroc(plain[~missed], plain[missed]),
         ece(own, tested.label),
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
-    learned, tested, foreign = parts()
+    learned, tested, ood = parts()
     found: dict[str, list[list[float]]] = {}
     for seed in range(options.seeds):
         clips = np.random.default_rng(seed).permutation(np.unique(learned.clip))
@@ -139,18 +140,16 @@ def main() -> None:
             given = None if rows is None else rows[:4]
             uq = SplitPointClassifier(layer=layer).fit(network, train[:4], calibration=given, progress=False)
             uq.set_threshold(calibration[:4])
-            found.setdefault(kind, []).append(figures(uq, tested, foreign))
+            found.setdefault(kind, []).append(figures(uq, tested, ood))
             for place, name in enumerate(MODALITIES if kind == "all branches" else ()):
-                found.setdefault(f"without {name}", []).append(figures(uq, tested, foreign, place))
-    names = ("read", "accuracy", "foreign", "by entropy", "errors", "by entropy", "ECE", "softmax", "flags", "foreign")
+                found.setdefault(f"without {name}", []).append(figures(uq, tested, ood, place))
+    names = ("read", "accuracy", "OOD", "by entropy", "errors", "by entropy", "ECE", "softmax", "flags", "OOD")
     print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
     for kind, runs in found.items():
         mean, low, high = (np.array(runs).mean(0), np.array(runs).min(0), np.array(runs).max(0))
         print(f"| {kind} | {' | '.join(f'{value:.3f}' for value in mean)} |")
         lead = np.array(runs)[:, 1] - np.array(runs)[:, 2]
-        print(
-            f"  {kind}: lead at foreign rows {lead.min():+.3f} to {lead.max():+.3f}; ECE {low[5]:.3f} to {high[5]:.3f}"
-        )
+        print(f"  {kind}: lead at OOD rows {lead.min():+.3f} to {lead.max():+.3f}; ECE {low[5]:.3f} to {high[5]:.3f}")
 
 
 if __name__ == "__main__":
