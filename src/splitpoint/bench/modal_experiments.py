@@ -59,7 +59,7 @@ AUTHORS = ModalSchedule(learning_rate=1e-2)
 PROTOCOLS: dict[str, Setting] = {
     "short": Setting(
         8,
-        ModalSchedule(steps=190),
+        ModalSchedule(learning_rate=3e-3, steps=190),
         ModalSchedule(learning_rate=3e-3, steps=1_000),
         3,
         10,
