@@ -15,6 +15,7 @@ KEY_LINES = {
     "hugging_face": "features: classifier:input",
     "multi_output": "rows with at least one flagged output",
     "regression": "level  inside  mean width",
+    "which_modality": "right one blamed",
 }
 NEEDS = {
     "classification": "sklearn",

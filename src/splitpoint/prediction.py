@@ -303,6 +303,13 @@ def aligned(output: Tensor, target: Tensor) -> Tensor:
     )
 
 
+def with_fields(prediction: P, **changes: Any) -> P:
+    """The same prediction with other values of some fields."""
+    known: Any = prediction
+    found: P = replace(known, **changes)
+    return found
+
+
 def concatenate(parts: Sequence[P]) -> P:
     """One prediction out of several, in order."""
     first: Any = parts[0]
@@ -317,10 +324,3 @@ def concatenate(parts: Sequence[P]) -> P:
     joined: Any = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     whole: P = replace(first, **joined)
     return whole
-
-
-def changed(prediction: P, **values: Any) -> P:
-    """The same prediction with other values in some of its fields."""
-    known: Any = prediction
-    found: P = replace(known, **values)
-    return found

@@ -22,7 +22,7 @@ from splitpoint.features import Reading, Tap
 from splitpoint.files import model_fingerprint, write_tensors
 from splitpoint.image_support import ImageSupport
 from splitpoint.layout import Layout
-from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, changed, concatenate
+from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate, with_fields
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
 
@@ -270,7 +270,7 @@ class PostHocPredictor(Predictor[P]):
             return prediction
         missing = torch.tensor([reading.missing], device=reading.output.device).expand(len(reading.output), -1)
         names = tuple(branch.name for branch in self.tap.branches)
-        return changed(prediction, missing=missing, branches=names, reference=self.reference)
+        return with_fields(prediction, missing=missing, branches=names, reference=self.reference)
 
     def _completed(self, reading: Reading) -> list[Tensor]:
         """Features with the mean of the training rows in the place of those of branches that did not run."""
@@ -313,10 +313,10 @@ class PostHocPredictor(Predictor[P]):
         if self.images is None:
             return prediction
         if any(reading.missing):
-            score = torch.full((len(prediction),), torch.nan, device=reading.output.device)
+            score = reading.output.new_full((len(prediction),), torch.nan)
         else:
             score = self.images([*reading.stages, *self.layout.bands(reading.features)])
-        return changed(prediction, image_epistemic=score, image_reference=self.image_reference)
+        return with_fields(prediction, image_epistemic=score, image_reference=self.image_reference)
 
     @property
     def _reads_context(self) -> bool:

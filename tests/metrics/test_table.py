@@ -33,6 +33,7 @@ IMAGES = CLASSIFICATION | {
 
 HELPERS = {
     "auroc", "aupr", "fpr95", "eaurc", "spearman", "piece_floor",  # of scores or rows, used by what is in the table
+    "spoilt_aurocs", "blamed",  # by the spoilt modality
     "reliability", "risk_coverage", "sparsification",  # curves
     "measured", "metric", "ordered", "on_targets", "row_scores",  # of the table itself
 }  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from image_results import image_record
 from splitpoint.bench.record import Cell
+from splitpoint.datasets.images import IMAGE_SETS
 from splitpoint.report.facts import obstacles
 from splitpoint.report.published import figures, find, normalised
 
@@ -26,6 +27,7 @@ def test_every_table_is_whole():
         "tab:calib-cls-as": 200,
         "tab:model-cls-as": 60,
         "tab:Monocular-Depth-result": 42,
+        "tab:LUMA-results": 104,
     }
 
 
@@ -55,6 +57,9 @@ def published(place, noise, method, variant, metric):
         (("cifar10/vgg16", "clean", "splitpoint_paper_calibrated", "hidden_layers=3", "ece"), "0.0323 ± 0.0007"),
         (("nyu_depth/unet", "clean", "deep_ensemble", "", "rmse_authors"), "0.01 ± 0.00"),
         (("nyu_depth/unet", "clean", "splitpoint_paper_calibrated", "", "auroc_ood"), "0.98 ± 0.01"),
+        (("luma/image", "clean", "mc_dropout", "", "accuracy"), "0.3269"),
+        (("luma/all", "clean", "rcml", "", "auroc_ood"), "0.91"),
+        (("luma/text", "label", "splitpoint_paper_calibrated", "", "epistemic_change_pct"), "186.45"),
     ],
 )
 def test_figures_are_those_of_the_paper(key, text):
@@ -70,7 +75,9 @@ def test_parts_of_a_figure():
 def test_names_of_the_records_are_used():
     metrics = {key[-1] for key in figures()}
     regression = {"rmse", "rmse_authors", "winkler", "piece_authors", "piece_plus", "piece_minus", "spearman_total"}
-    assert metrics == regression | {"accuracy", "ece", "auroc_error_epistemic", "auroc_adversarial", "auroc_ood"}
+    changes = {"aleatoric_change_pct", "epistemic_change_pct"}  # which reports work out from two records
+    classes = {"accuracy", "ece", "auroc_error_epistemic", "auroc_adversarial", "auroc_ood"}
+    assert metrics == regression | classes | changes
     assert published("boston", "clean", "splitpoint_paper", "", "piece") is None
     assert published("boston", "clean", "splitpoint_paper_calibrated", "", "winkler") is not None
 
@@ -86,7 +93,7 @@ def test_variants_are_found_however_they_are_written():
 
 
 def test_percents_became_fractions_with_two_more_digits():
-    images = [figure for key, figure in figures().items() if "/" in key[0] and not key[0].startswith("nyu_depth")]
+    images = [figure for key, figure in figures().items() if key[0].partition("/")[0] in IMAGE_SETS]
     assert len(images) == 160 + 136 + 200 + 60
     assert all(0 <= figure.mean < 1 and figure.unit == 1e-4 and figure.stderr < 0.1 for figure in images)
 

@@ -28,12 +28,17 @@ Kind = TypeVar("Kind", bound="Artefact")
 
 @dataclass(frozen=True)
 class Artefact:
-    """Something that a page draws of the first trial of a cell."""
+    """Something that a page draws of a trial of a cell, mostly the first."""
 
     cell: Cell
 
     file: ClassVar[str]
     """Name of the file that holds all artefacts of this kind."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What no two of a file share."""
+        return (self.cell,)
 
     @staticmethod
     def upgraded(values: dict[str, Any]) -> dict[str, Any]:
@@ -42,13 +47,13 @@ class Artefact:
 
     @classmethod
     def read(cls: type[Kind], folder: Path) -> list[Kind]:
-        """Those of a folder, the last one of every cell; lines that are damaged do not count."""
+        """Those of a folder, the last one of every key; lines that are damaged do not count."""
         path = folder / cls.file
         if not path.is_file():
             return []
         with open(path, encoding="utf-8", errors="replace") as file:
             found = [artefact for line in file for artefact in cls._whole(line)]
-        return list({artefact.cell: artefact for artefact in found}.values())
+        return list({artefact.key: artefact for artefact in found}.values())
 
     @classmethod
     def _whole(cls: type[Kind], line: str) -> Iterator[Kind]:
@@ -63,8 +68,8 @@ class Artefact:
             return
 
     def put(self, folder: Path) -> None:
-        """Keep it in the place of one of the same cell; the file is replaced whole or not at all."""
-        found = {known.cell: known for known in self.read(folder)} | {self.cell: self}
+        """Keep it in the place of one of the same key; the file is replaced whole or not at all."""
+        found = {known.key: known for known in self.read(folder)} | {self.key: self}
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / self.file, "".join(known.line() for known in found.values()))
 

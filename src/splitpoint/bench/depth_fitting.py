@@ -79,7 +79,7 @@ def fit(works: Sequence[Work], data: Sequence[DepthTrial]) -> Iterator[Fit]:
 def _training(work: Work, data: DepthTrial, prepared: Prepared, seed: int, loss: str, about: object) -> MapTraining:
     own = work.options
     key = {"network": f"{NETWORK}{own['width']}", "loss": loss, "about": repr(about)}
-    return MapTraining(prepared, data.parts, schedule(work), seed, own["cache"] / "networks", key, own["device"])
+    return MapTraining(prepared, seed, own["cache"] / "networks", key, own["device"], data.parts, schedule(work))
 
 
 def _post_hoc(work: Work, data: DepthTrial) -> Iterator[Fit]:

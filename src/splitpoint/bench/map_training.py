@@ -1,30 +1,21 @@
-"""Training a network for maps once: stopped early by held-out images, found again by its settings, and resumed."""
+"""Training a network for maps: its schedule, its images and how they are changed at random."""
 
 from __future__ import annotations
 
 import math
-import re
-import time
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import Tensor
 
 from splitpoint.batches import Batch
-from splitpoint.bench.checkpoints import Checkpoint, Log, Stored
-from splitpoint.bench.training import LAYOUT
+from splitpoint.bench.checkpoints import Log
+from splitpoint.bench.early_stopping import EarlyStopping
 from splitpoint.datasets.image_set import in_unit_range
 from splitpoint.datasets.scenes import SceneSet
 from splitpoint.errors import SettingsError
-from splitpoint.files import model_fingerprint
-from splitpoint.networks import Prepared, build, seeded
-from splitpoint.networks.stack import ListedStack
 
 BRIGHTNESS = 0.2
 """Largest relative change of the brightness of a training image."""
@@ -85,124 +76,52 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MapTraining:
-    """One training and its files, which are named after what it depends on: settings, first weights and images.
-
-    State is kept after every epoch, whole or not at all, so that a training that was killed goes on after its last
-    whole epoch and ends in the same weights as one that was not, on a CPU with the same number of threads.
+class MapTraining(EarlyStopping):
+    """One training of a network for maps, see `EarlyStopping`; images are changed at random, see `augmented`.
 
     Attributes:
-        prepared: the network and its loss.
         parts: the images.
         schedule: of the training.
-        seed: of the initial weights, the order of the images and their augmentation.
-        cache: folder of the files.
-        key: what else tells this training from others, as JSON; ``network`` is its name for people, ``loss`` says
-            what it learns.
-        device: where the network is trained and stays.
     """
 
-    prepared: Prepared
     parts: Parts
     schedule: MapSchedule
-    seed: int
-    cache: Path
-    key: Mapping[str, Any]
-    device: str = "cpu"
 
-    def network(self, progress: bool = True) -> nn.Module:
-        """The trained network on its device, in eval mode and frozen; `progress` shows a bar while it is trained."""
-        with torch.inference_mode(False), torch.enable_grad():
-            network, found = self._untrained().to(self.device), self._checkpoint.weights()
-            network.load_state_dict(self._train(network, progress) if found is None else found.tensors)
-        return network.eval().requires_grad_(False)
+    @property
+    def _name(self) -> str:
+        return self.parts.train.name
 
-    def log(self) -> Log:
-        """Loss on training and held-out images and CPU seconds of every epoch; empty where it is not finished."""
-        found = self._checkpoint.weights()
-        return [] if found is None else found.log
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"images": [part.digest() for part in self.parts], "schedule": asdict(self.schedule)}
 
-    def _untrained(self) -> nn.Module:
-        network = build(self.prepared.factory, self.seed)
-        network.to(memory_format=LAYOUT)  # type: ignore[call-overload]  # which the stubs leave out
-        return network
+    @property
+    def _rows(self) -> int:
+        return len(self.parts.train)
 
-    @cached_property
-    def _checkpoint(self) -> Checkpoint:
-        settings = {
-            "key": dict(self.key),
-            "data": self.parts.train.name,
-            "images": [part.digest() for part in self.parts],
-            "schedule": asdict(self.schedule),
-            "seed": self.seed,
-            "start": model_fingerprint(self._untrained()),
-        }
-        name = f"{self.parts.train.name}-{self.key.get('network', 'network')}-{self.key.get('loss', 'loss')}"
-        return Checkpoint.of(self.cache, re.sub(r"[^\w.-]+", "_", name), settings)
+    @property
+    def _batch_size(self) -> int:
+        return self.schedule.batch_size
 
-    def _train(self, network: nn.Module, progress: bool) -> dict[str, Tensor]:
-        checkpoint, stack = self._checkpoint, ListedStack([network])
-        checkpoint.prepare()
-        optimiser = torch.optim.Adam(stack.parameters(), self.schedule.learning_rate)
-        log, best = _resume(stack, optimiser, checkpoint.state())
-        steps = len(self._batches(torch.arange(len(self.parts.train))))
-        epochs = self.schedule.passes(steps)
-        with tqdm(total=epochs, initial=len(log), disable=not progress, dynamic_ncols=True) as shown:
-            shown.set_description(checkpoint.path.stem, refresh=False)
-            while len(log) < epochs and not self._stopped(log):
-                began, epoch = time.process_time(), len(log)
-                loss = self._epoch(stack.train(), optimiser, epoch, epochs)
-                held_out = self._held_out(stack.eval())
-                if not math.isfinite(loss):
-                    raise SettingsError(f"Expected a finite loss, but epoch {epoch + 1} gave {loss}; lower the rate.")
-                seconds = time.process_time() - began
-                log.append({"epoch": epoch + 1, "loss": loss, "held_out": held_out, "cpu_seconds": seconds})
-                if _best(log) == epoch:
-                    best = {name: value.detach().clone() for name, value in stack.members[0].state_dict().items()}
-                checkpoint.keep(_state(stack, optimiser, best), log)
-                shown.update()
-        checkpoint.finish(best, log)
-        return best
+    @property
+    def _patience(self) -> int:
+        return self.schedule.patience
 
-    def _stopped(self, log: Log) -> bool:
-        return bool(log) and len(log) - 1 - _best(log) >= self.schedule.patience
+    def _passes(self, steps: int) -> int:
+        return self.schedule.passes(steps)
 
-    def _batches(self, rows: Tensor) -> list[Tensor]:
-        """The rows in parts; a single one at the end is left out, since batch norm cannot learn from it."""
-        return [part for part in rows.split(self.schedule.batch_size) if len(part) > 1]
+    def _rate(self, part: float, log: Log) -> float:  # noqa: ARG002
+        return self.schedule.rate(part)
 
-    def _epoch(self, stack: ListedStack, optimiser: torch.optim.Optimizer, epoch: int, epochs: int) -> float:
-        """One pass; returns the mean loss."""
-        draw, train = zlib.crc32(f"{self.seed} {epoch}".encode()), self.parts.train
-        generator = torch.Generator().manual_seed(draw)
-        batches = self._batches(torch.randperm(len(train), generator=generator))
-        total = torch.zeros((), device=self.device)
-        with seeded(draw):
-            for number, places in enumerate(batches):
-                part = (epoch + number / len(batches)) / epochs
-                for group in optimiser.param_groups:
-                    group["lr"] = self.schedule.rate(part)
-                images, depth = augmented(*read(train, places), generator)
-                optimiser.zero_grad()
-                loss = self._loss(stack, images, depth, part)
-                loss.backward()
-                optimiser.step()
-                total += len(places) * loss.detach()
-        return float(total) / sum(map(len, batches))
+    def _train_batch(self, places: Tensor, generator: torch.Generator) -> Batch:
+        images, depth = augmented(*read(self.parts.train, places), generator)
+        return Batch((images,), {}, depth)
 
-    @torch.no_grad()
-    def _held_out(self, stack: ListedStack) -> float:
-        """Mean loss of the held-out images as they are."""
-        part, total = self.parts.held_out, 0.0
-        with seeded(self.seed):
-            for places in torch.arange(len(part)).split(HELD_OUT_BATCH):
-                total += len(places) * float(self._loss(stack, *read(part, places), 1.0))
-        return total / len(part)
-
-    def _loss(self, stack: ListedStack, images: Tensor, depth: Tensor, part: float) -> Tensor:
-        moved = images.to(self.device, memory_format=LAYOUT)
-        target = self.prepared.read(depth.to(self.device)[None, None])[0]
-        return self.prepared.loss(stack, Batch((moved[None],), {}, target), part).squeeze(0)
+    def _held_out_batches(self) -> Iterator[tuple[int, Batch]]:
+        part = self.parts.held_out
+        for places in torch.arange(len(part)).split(HELD_OUT_BATCH):
+            images, depth = read(part, places)
+            yield len(places), Batch((images,), {}, depth)
 
 
 def read(scenes: SceneSet, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,35 +134,3 @@ def augmented(images: Tensor, depth: Tensor, generator: torch.Generator) -> tupl
     mirrored, light = torch.rand(2, len(images), 1, 1, 1, generator=generator).unbind()
     images, depth = (torch.where(mirrored < 0.5, part.flip(3), part) for part in (images, depth))
     return (images * (1 + BRIGHTNESS * (2 * light - 1))).clamp(0, 1), depth
-
-
-def _best(log: Log) -> int:
-    """Place of the epoch with the lowest loss on the held-out images; the first one where none is finite."""
-    return min(range(len(log)), key=lambda place: (not math.isfinite(log[place]["held_out"]), log[place]["held_out"]))
-
-
-def _state(stack: nn.Module, optimiser: torch.optim.Optimizer, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a training needs to go on: weights, those of the best epoch, and the moments of Adam."""
-    found = {f"network/{name}": value for name, value in stack.state_dict().items()}
-    found |= {f"best/{name}": value for name, value in best.items()}
-    moments = optimiser.state_dict()["state"]
-    return found | {f"adam/{place}/{name}": value for place, own in moments.items() for name, value in own.items()}
-
-
-def _resume(stack: nn.Module, optimiser: torch.optim.Optimizer, state: Stored | None) -> tuple[Log, dict[str, Tensor]]:
-    """Put network and optimiser where the last whole epoch left them; returns the log so far and the best weights."""
-    if state is None:
-        return [], {}
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}}
-    for name, value in state.tensors.items():
-        kind, _, rest = name.partition("/")
-        parts[kind][rest] = value
-    stack.load_state_dict(parts["network"])
-    parameters, moments = list(stack.parameters()), dict[int, dict[str, Tensor]]()
-    for name, value in parts["adam"].items():
-        place, _, kind = name.partition("/")
-        like = parameters[int(place)]
-        alike = value if not value.dim() else torch.empty_like(like, requires_grad=False).copy_(value)
-        moments.setdefault(int(place), {})[kind] = alike  # another layout in memory may round otherwise
-    optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
-    return state.log, parts["best"]

@@ -16,6 +16,7 @@ from splitpoint.metrics.classification import (
     set_coverage,
     set_size,
 )
+from splitpoint.metrics.modalities import blamed, right_blame, spoilt_aurocs
 from splitpoint.metrics.ranking import (
     RiskCoverage,
     Sparsification,
@@ -63,9 +64,9 @@ from splitpoint.metrics.table import (
 
 __all__ = [
     "LEVEL", "METRICS", "Evidence", "Metric", "Reliability", "RiskCoverage", "Sparsification", "accuracy",
-    "adaptive_ece", "aupr", "aurc", "auroc", "ause", "brier", "classwise_ece", "crps", "eaurc", "ece", "ece_floor",
-    "fpr95", "mae", "measured", "metric", "mpiw", "nll", "on_targets", "ordered", "picp", "picp_down", "picp_up",
-    "piece", "piece_authors", "piece_floor", "piece_floor_minus", "piece_floor_plus", "piece_minus", "piece_plus",
-    "pinball", "reliability", "risk_coverage", "rmse", "row_scores", "set_coverage", "set_size", "sparsification",
-    "spearman", "spearman_epistemic", "spearman_total", "winkler",
+    "adaptive_ece", "aupr", "aurc", "auroc", "ause", "blamed", "brier", "classwise_ece", "crps", "eaurc", "ece",
+    "ece_floor", "fpr95", "mae", "measured", "metric", "mpiw", "nll", "on_targets", "ordered", "picp", "picp_down",
+    "picp_up", "piece", "piece_authors", "piece_floor", "piece_floor_minus", "piece_floor_plus", "piece_minus",
+    "piece_plus", "pinball", "reliability", "right_blame", "risk_coverage", "rmse", "row_scores", "set_coverage",
+    "set_size", "sparsification", "spearman", "spearman_epistemic", "spearman_total", "spoilt_aurocs", "winkler",
 ]  # fmt: skip

@@ -36,6 +36,11 @@ NOISES = {
     "log_normal": "log-normal noise",
     "trimodal": "trimodal noise",
     "gaussian": "Gaussian noise",
+    "diversity": "less diverse rows",
+    "label": "label noise",
+    "sample": "sample noise",
+    "conflict": "one modality of another class",
+    "missing": "one modality missing",
 }
 FACTORS = {"calib_fraction": "calibration fraction", "uq_train_set": "heads trained on"}
 """Settings of ablations whose names do not speak for themselves."""

@@ -11,6 +11,7 @@ from splitpoint.bench.artefacts import Artefact
 from splitpoint.bench.record import Record
 from splitpoint.report import controls, detection, facts, gallery, plots
 from splitpoint.report.facts import Problem
+from splitpoint.report.findings import Finding, as_page
 from splitpoint.report.markup import figure, panels, prose, results
 from splitpoint.report.published import SOURCE
 from splitpoint.report.ranks import Comparison, compare_rows
@@ -19,7 +20,12 @@ from splitpoint.report.tables import Table
 from splitpoint.report.text import agreement, count, on_datasets, on_verdicts, overview
 
 
-def page(records: Sequence[Record], sections: Sequence[Section], artefacts: Sequence[Artefact] = ()) -> str:
+def page(
+    records: Sequence[Record],
+    sections: Sequence[Section],
+    artefacts: Sequence[Artefact] = (),
+    findings: Sequence[Finding] = (),
+) -> str:
     """The report as one HTML document."""
     head = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in overview(records))
     homes = {(section.place, problem): section.slug for section in sections for problem in section.problems}
@@ -38,7 +44,7 @@ def page(records: Sequence[Record], sections: Sequence[Section], artefacts: Sequ
         facts=head,
         summary=_summary(sections),
         suggested=html.escape(suggested(sections)),
-        sections="".join(body),
+        sections="".join(body) + as_page(findings),
     )
 
 

@@ -4,7 +4,8 @@
 noise), ``tab:UCI-results2`` (log-normal), ``tab:UCI-results3`` (trimodal), ``tab:cubic-results``, and the ablations
 ``tab:training-reg-as`` and ``tab:model-reg-as``. Images, by data set and base network, and as fractions instead of
 percent: ``tab:CLS-results1``, and the ablations ``tab:training-cls-as``, ``tab:calib-cls-as`` and ``tab:model-cls-as``.
-Depth maps: ``tab:Monocular-Depth-result``, in units of inverse depth, without its times, which are another machine's.
+Several modalities: ``tab:LUMA-results``, by data set and modality, accuracy as a fraction and changes in percent. Depth
+maps: ``tab:Monocular-Depth-result``, in units of inverse depth, without its times, which are another machine's.
 The figures after ± are standard errors by the authors' code; the paper does not say.
 """
 
@@ -28,7 +29,10 @@ COUNTERPARTS = METRICS_BEFORE | {
 }
 """Published metrics whose name in the records is another: the definition in the authors' code is what counts."""
 
-COUNTERPARTS_IN = {"tab:Monocular-Depth-result": {"rmse": "rmse_authors", "auroc": "auroc_ood"}}
+COUNTERPARTS_IN = {
+    "tab:Monocular-Depth-result": {"rmse": "rmse_authors", "auroc": "auroc_ood"},
+    "tab:LUMA-results": {"auroc": "auroc_ood"},
+}
 """The same in single tables: the code for depth prints the mean absolute error as RMSE."""
 
 STAGEWISE = "training=stagewise"

@@ -98,8 +98,8 @@ def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
     return "\n".join([*lines, f"All published figures: {total}."])
 
 
-def markdown(records: Sequence[Record], sections: Sequence[Section]) -> str:
-    """The report as a Markdown document, methods as rows and data sets as columns."""
+def markdown(records: Sequence[Record], sections: Sequence[Section], findings: Sequence[str] = ()) -> str:
+    """The report as a Markdown document, methods as rows and data sets as columns; paragraphs of findings end it."""
     head = "\n".join(f"- {name}: {value}" for name, value in overview(records))
     parts = ["# splitpoint report", head, LEGEND, "## Agreement with the published figures"]
     parts += [rows_as_markdown(agreement(sections))]
@@ -110,7 +110,7 @@ def markdown(records: Sequence[Record], sections: Sequence[Section]) -> str:
             parts += ["Failed:\n\n" + "\n".join(f"- {' '.join(failure.split())}" for failure in section.failures)]
         for table in section.tables:
             parts += _table(section, table)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *findings]) + "\n"
 
 
 def _table(section: Section, table: Table) -> list[str]:
