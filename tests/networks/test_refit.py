@@ -612,7 +612,6 @@ def test_a_shuffling_loader_is_read_once():
 UNREADABLE = {
     "iterator": lambda: iter(BATCHES),
     "rows of several lengths": lambda: [(drawn(0, 10, length), drawn(1, 10, 1)) for length in (3, 4)],
-    "nested inputs": lambda: [((x, x), y) for x, y in BATCHES],
     "inputs that are no tensors": lambda: [(["text"] * len(y), y) for _, y in BATCHES],
     "time on the first axis": lambda: [(drawn(0, 6, 10, 3), drawn(1, 10, 1))],
     "names that change": lambda: [{"x": X, "labels": Y}, {"x": X, "mask": X, "labels": Y}],
@@ -624,3 +623,9 @@ UNREADABLE = {
 @pytest.mark.parametrize("form", UNREADABLE)
 def test_data_that_are_no_columns(form):
     assert in_memory(UNREADABLE[form](), built(mlp), 4) is None
+
+
+def test_nested_inputs_are_columns_of_their_own():
+    columns = in_memory([((x, {"more": x + 1}), y) for x, y in BATCHES], built(mlp), 4)
+    assert list(columns) == [(0, 0), (0, 1, "more"), 1]
+    assert torch.equal(columns[0, 1, "more"], columns[0, 0] + 1)

@@ -373,18 +373,15 @@ UNREADABLE = {
     "iterator": lambda x, y: iter([(x, y)]),
     "few rows": lambda x, y: (x[:9], y[:9]),
     "few targets": lambda x, y: (x, y.masked_fill(torch.arange(len(y))[:, None] > 8, torch.nan)),
-    "nested": lambda x, y: [((x, x), y)],
 }
 
 
 @pytest.mark.parametrize("form", UNREADABLE)
 def test_data_that_cannot_be_split(form):
     x, y = noisy()
-    base = memoriser()
-    model = Net(lambda m, parts: m.body(parts[0]), body=base) if form == "nested" else base
     read, again = UNREADABLE[form](x, y), UNREADABLE[form](x, y)
     method = sp.SplitPointRegressor(residuals="refit")
-    rows = method.record(model, read, progress=False)
+    rows = method.record(memoriser(), read, progress=False)
     chooser = Chooser("refit", None, method._source())
     refused(
         sp.DataError, lambda: chooser.learned(GivenRows([rows], None, [0], False, [again])), "at least 10 rows",
