@@ -25,8 +25,8 @@ def conflict(opinions: Tensor) -> Tensor:
     Args:
         opinions: (M, N, K) logarithms of the opinions.
 
-    >>> round(conflict(torch.tensor([[[0.5, 0.5]], [[0.9, 0.1]]]).log()).item(), 6)
-    0.0
+    >>> round(conflict(torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]]).log()).item(), 4)  # -log(2 (0.09 + 0.09))
+    1.0217
     """
     count, _, classes = opinions.shape
     return -(opinions.sum(0).logsumexp(-1) + (count - 1) * math.log(classes))
