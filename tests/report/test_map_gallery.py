@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -99,6 +100,12 @@ def test_every_method_is_drawn_and_ids_differ():
     for heading in ("Under attack", "Sparsification", "Coverage of single images", "Maps"):
         assert f"<h4>{heading}</h4>" in drawn
     assert map_gallery.MAPS.split(".")[0] in drawn
+
+
+def test_a_method_without_maps_has_its_curves():
+    drawn = map_drawings("x", [drawing(), replace(drawing("gaussian"), rows=())])
+    assert drawn.count("<table") == 1
+    assert drawn.count("Gaussian under attack") == 1
 
 
 # Colours alone

@@ -57,7 +57,7 @@ def _figures(name: str, drawn: Sequence[MapDrawing]) -> str:
             figure("".join(coverages(title, one.coverages, one.level) for title, one in titled), COVERAGE, tiled=True),
             "<h4>Maps</h4>",
             prose(MAPS),
-            panels(f"{name}-methods", "Maps of a method", [(title, maps(title, one)) for title, one in titled]),
+            panels(f"{name}-methods", "Maps of a method", [(who, maps(who, one)) for who, one in titled if one.rows]),
         )
     )
 
