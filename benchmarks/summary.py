@@ -300,16 +300,44 @@ DEPTH_SCORES = (
 """Measures of the depth tables and the heads of their columns: of pixels, and of whole images."""
 
 
+MODAL_MEASURES = (
+    ("accuracy", "accuracy"),
+    ("ece", "ECE"),
+    ("auroc_error", "AUROC errors"),
+    ("auroc_error_entropy", "by entropy"),
+    ("auroc_ood", "out of distribution"),
+    ("auroc_ood_entropy", "by entropy"),
+    ("auroc_conflict", "conflict"),
+    ("auroc_conflict_entropy", "by entropy"),
+    ("right_blame", "right blame"),
+    ("mean_aleatoric", "mean aleatoric"),
+    ("mean_epistemic", "mean epistemic"),
+)
+"""Measures of the tables of several modalities and the heads of their columns."""
+
+
 def depth(folder: Path) -> Iterator[str]:
-    """Everything about the depth experiments, controls last."""
+    """Everything about the depth experiments."""
+    yield from _surveys(folder, DEPTH_INTERVALS, DEPTH_SCORES)
+
+
+def multimodal(folder: Path) -> Iterator[str]:
+    """Everything about the experiments with several modalities."""
+    yield from _surveys(folder, MODAL_MEASURES)
+
+
+def _surveys(folder: Path, *tables: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Tables of measures for every problem, of those measures and methods that have any figure; controls last."""
     records = read_records(folder)
     yield from failures(records)
     for section in sections(records):
         methods = sorted(section.rows, key=lambda method: method in CONTROLS)
         for problem in section.problems:
-            yield f"### {problem.title}, {section.extent} in each cell"
+            yield f"### {section.title}: {problem.title}"
             yield ""
-            for measures in (DEPTH_INTERVALS, DEPTH_SCORES):
+            yield f"{section.extent} in each cell."
+            yield ""
+            for measures in tables:
                 told = [name for name in measures if any((m, problem, name[0]) in section.entries for m in methods)]
                 kept = [m for m in methods if any((m, problem, name) in section.entries for name, _ in told)]
                 yield from _measures(section, problem, told, kept)
@@ -413,6 +441,7 @@ BLOCKS: dict[tuple[Path, str], Callable[[Path], Iterator[str]]] = {
     (ROOT / "docs" / "benchmarks.md", "cubic"): cubic,
     (ROOT / "docs" / "benchmarks.md", "images"): images,
     (ROOT / "docs" / "benchmarks.md", "depth"): depth,
+    (ROOT / "docs" / "benchmarks.md", "multimodal"): multimodal,
     (ROOT / "README.md", "uci"): headline,
     (ROOT / "README.md", "images"): headline_images,
 }
