@@ -17,8 +17,9 @@ MOST_LINES = 400
 ORDER = [
     {"errors", "wrappers"},
     {"checks", "groups"},
-    {"conformal", "hooks"},
-    {"files", "prediction", "batches", "layout"},
+    {"conformal", "frozen"},
+    {"hooks"},
+    {"files", "prediction", "batches", "layout", "layer_setting"},
     {"consistency", "losses", "calls", "products", "marginals"},
     {"branches"},
     {"features", "tasks", "metrics", "datasets", "attacks"},

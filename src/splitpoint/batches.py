@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from splitpoint.errors import DataError
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
+from splitpoint.wrappers import unwrapped
 
 Data: TypeAlias = "DataLoader[Any] | Dataset[Any] | Iterable[Any]"
 
@@ -59,7 +60,7 @@ class Batch:
         """
         if not any(isinstance(item, Mapping | tuple | list) for item in (*self.args, self.kwargs or None)):
             return self
-        first = model[0] if isinstance(model, nn.ModuleList) else model  # of several networks, which are alike
+        first = unwrapped(model[0] if isinstance(model, nn.ModuleList) else model)  # several networks are alike
         forms = list(self._forms(_parameters(first)))
         if len(forms) == 1:
             return forms[0]
@@ -103,8 +104,8 @@ class Batch:
 
     def _runs(self, model: nn.Module) -> bool:
         try:
-            with frozen(model):
-                model(*self.args, **self.kwargs)
+            with frozen(model) as view:
+                view(*self.args, **self.kwargs)
         except Exception:  # whatever a forward says to what it does not take
             return False
         return True
