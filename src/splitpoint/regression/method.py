@@ -230,8 +230,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             judged = unseen or predictor.judged(prepared.table, "training")
         level = self.levels[-1]
         found = (*row_checks(recording, calibration), sides(prepared.table, level), coverage(judged, level))
-        ranked = judged if unseen is None else unseen
-        return (*found, ranking(ranked, some(recording.table)["output"]))
+        output = some(recording.table)["output"]
+        if unseen is None:
+            return (*found, ranking(judged, output))
+        return (*found, ranking(unseen, output / predictor.unit.cpu()))
 
     def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
         """For every table, the members that are trained on it; the last one is deployed."""
@@ -259,7 +261,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             if not self.standardise:
                 return
             follow_features(heads, batch)
-            size = batch["residual"].abs().nanmean(1)
+            size = batch["residual"].abs().nanmean(1).to(objective.scale)
             objective.scale.lerp_(torch.where(size.isnan(), objective.scale, size), MOMENTUM)
 
         return Companion(heads, objective.loss, follow, {"scale": objective.scale})

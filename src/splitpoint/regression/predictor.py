@@ -11,7 +11,7 @@ from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.calibration import conformal_factor
-from splitpoint.consistency import Mars, scale_factors, sds
+from splitpoint.consistency import Mars, scale_factors, sds, square_dtype
 from splitpoint.features import Tap
 from splitpoint.groups import Owners
 from splitpoint.heads import Heads
@@ -54,6 +54,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         self.joint = JointLeverage(_part(tensors, "joint.")).eval() if tap is not None and tap.context else None
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
+        self._squares = square_dtype(self.scale)
 
     def _features(self, tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
         """Maps each at their own resolution: heads up-sample less than there are features."""
@@ -105,13 +106,14 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         are read (`JointLeverage`), and the total score is the width of the uncalibrated interval plus both side MARs,
         grown alike.
         """
-        consistency = sds(mars)
+        wide = torch.promote_types(self._squares, mars.total.dtype)
+        consistency = sds(Mars(*(mar.to(wide) for mar in mars)))
         if "leverage" not in raw or self.method.scores == "sds":
-            total = mars.up + mars.down + consistency.sqrt()
+            total = mars.up + mars.down + consistency.sqrt().to(mars.up.dtype)
             return {"epistemic": consistency, "total": total, "support": consistency, "sds": consistency}
         excess = self._excess(raw["leverage"])
         root = (1 + excess).sqrt()
-        epistemic = 2 * mars.up * mars.down * excess / (root + 1)
+        epistemic = 2 * mars.up.to(wide) * mars.down * excess / (root + 1)
         return {
             "epistemic": epistemic,
             "total": (bounds[:, :, :, -1].sum(2) + mars.up + mars.down) * root,
@@ -146,6 +148,11 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         if "leverage" not in raw or not self.method.widen:
             return None
         return 1 + self._beyond(raw["leverage"]).log() / 2
+
+    @property
+    def unit(self) -> Tensor:
+        """(D,) size of a residual, in which heads think; 1 where all are 0."""
+        return torch.where(self.scale > 0, self.scale, 1.0)
 
     def judged(self, table: Table, rows: str) -> Judged:
         """Intervals of some recorded rows, in the units of the target; residuals as the heads were to see them."""
@@ -183,8 +190,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
 
     def relative(self, mean: Tensor) -> Tensor:
         """Size (N, D, 1, 1, ...) of the prediction in units of the residual scale."""
-        scale = self.scale.reshape(-1, *[1] * (mean.dim() - 2))
-        return (mean.abs().float() / torch.where(scale > 0, scale, 1.0))[:, :, None, None]
+        return (mean.abs() / self.unit.reshape(-1, *[1] * (mean.dim() - 2))).float()[:, :, None, None]
 
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
         """Half-widths (N, D, 2, L, ...) after the calibration that the method asks for."""
@@ -208,7 +214,7 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
     if groups is None or "place" not in table.columns:
         return None
     found: list[list[Tensor]] = []
-    scale = torch.where(predictor.scale > 0, predictor.scale, 1.0).cpu()
+    scale = predictor.unit.cpu()
     for part in table.slices():
         with torch.no_grad():
             raw, bounds, _ = predictor._of_rows(part)
@@ -219,7 +225,7 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
             size = predictor.relative(part["output"].to(quantile.device)) * ones
         parts = torch.stack([quantile, sides, ones, size], -1).cpu()
         residual = part["residual"] / scale / (1 if growth is None else growth.cpu())
-        found.append([parts, bounds.cpu() / scale[:, None, None], residual, part["output"], part["place"]])
+        found.append([parts, (bounds.cpu() / scale[:, None, None]).float(), residual.float(), part["output"].float(), part["place"]])
     parts, bounds, residual, prediction, place = (torch.cat(values) for values in zip(*found, strict=True))
     rows = HeldOutRows(parts, bounds, residual, prediction, place, groups)
     generator = torch.Generator().manual_seed(seed)
