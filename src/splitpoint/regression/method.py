@@ -21,7 +21,7 @@ from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.regression.checks import Judged, coverage, every_output, ranking, sides
-from splitpoint.regression.objective import Objective, Outputs, summary
+from splitpoint.regression.objective import Objective, Outputs, empty_sides, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors, learned_from
 from splitpoint.regression.residuals import Chooser, at_input
 from splitpoint.regression.support import JointLeverage
@@ -197,6 +197,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         )
         left_out = objective.left_out(heads, scored)
         shapes = objective.shapes(left_out, [own.blind for own in learned])
+        for shape, own in zip(shapes, prepared, strict=True):
+            shape[empty_sides(own.table).to(shape.device)] = 0
         predictors = [
             method._fitted(
                 recording,

@@ -240,6 +240,13 @@ def in_range(scale: Tensor) -> Tensor:
     return scale.float() if inside else scale.double()
 
 
+def empty_sides(table: Table) -> Tensor:
+    """(D, 2) whether no residual lies below, or above, where some do on the other side."""
+    residual = table.column("residual")
+    any_of = torch.stack([(residual < 0).any(0), (residual > 0).any(0)], 1)
+    return ~any_of & any_of.flip(1)
+
+
 def simplex(parts: int, steps: int = 4) -> tuple[tuple[float, ...], ...]:
     """Weights of so many parts in multiples of ``1 / steps`` that add up to 1; the earlier a part, the larger first.
 

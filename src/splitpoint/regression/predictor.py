@@ -55,6 +55,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
         self._squares = square_dtype(self.scale)
+        self._one_sided = bool((self.shape == 0).all(-1).any())
 
     def _features(self, tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
         """Maps each at their own resolution: heads up-sample less than there are features."""
@@ -172,6 +173,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
         """Uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...).
 
+        A side whose coefficients are all 0 had no residuals, and has the half-widths of the other.
+
         Args:
             raw: outputs (N, M, ...) of the heads.
             mean: (N, D, ...) predictions.
@@ -183,6 +186,9 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             assert place is not None
             more = [self.relative(mean), self.held_out(mean, place, len(self.outputs.levels))]
         bounds = shaped_bounds(quantiles, mars, self.shape, more)
+        if self._one_sided:
+            empty = (self.shape == 0).all(-1)
+            bounds = torch.where(empty.reshape(1, *empty.shape, *[1] * (bounds.dim() - 4)), bounds.flip(2), bounds)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
             mars = mars._replace(total=mars.total * (1 + self._excess(raw["leverage"])).sqrt())
@@ -225,7 +231,8 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
             size = predictor.relative(part["output"].to(quantile.device)) * ones
         parts = torch.stack([quantile, sides, ones, size], -1).cpu()
         residual = part["residual"] / scale / (1 if growth is None else growth.cpu())
-        found.append([parts, (bounds.cpu() / scale[:, None, None]).float(), residual.float(), part["output"].float(), part["place"]])
+        current = (bounds.cpu() / scale[:, None, None]).float()
+        found.append([parts, current, residual.float(), part["output"].float(), part["place"]])
     parts, bounds, residual, prediction, place = (torch.cat(values) for values in zip(*found, strict=True))
     rows = HeldOutRows(parts, bounds, residual, prediction, place, groups)
     generator = torch.Generator().manual_seed(seed)
@@ -234,6 +241,8 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
 
 def conformal_factors(predictor: RegressionPredictor, table: Table, left_out: Tensor | None = None) -> Tensor:
     """Per-side factors (D, 2, L) from calibration rows, or from groups of them; see `conformal.group_factor`.
+
+    A side on which no calibration row lies takes the factors of the other.
 
     Args:
         predictor: whose half-widths they multiply.
@@ -256,10 +265,12 @@ def conformal_factors(predictor: RegressionPredictor, table: Table, left_out: Te
     for output in range(ratio.shape[1]):
         known = (~residual[:, output].isnan()).nonzero()[:, 0]
         owners = None if groups is None else Owners.of(groups[known])
+        signs = residual[known, output].sign()
         for side, value in enumerate((-1, 1)):
-            own = (residual[known, output].sign() == value).nonzero()[:, 0]
+            taken = side if bool((signs == value).any()) else 1 - side
+            own = (signs == (1 if taken else -1)).nonzero()[:, 0]
             of_side = None if owners is None else owners.at(own)
             for index, level in enumerate(predictor.outputs.levels):
-                sizes = ratio[known[own], output, side, index]
+                sizes = ratio[known[own], output, taken, index]
                 factors[output, side, index] = conformal_factor(sizes, level, owners=of_side)
     return factors
