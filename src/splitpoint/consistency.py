@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-
 SQUARES = (1e-12, 1e12)
 """Sizes between which squares are safely numbers of float32, those of a thousandth and of a thousand times as well."""
 

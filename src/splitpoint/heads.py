@@ -250,7 +250,10 @@ class Heads(nn.Module):
                 within = lever.minimum(self.reach)
                 length = (within.log() - self.log_mean) / self.log_spread
                 slopes = torch.cat([first[:, -1:] for first in firsts], 2).mT
-                x, leverage = x.mul_((within / lever).sqrt()).add_(slopes * length), {"leverage": lever.clamp_(max=FARTHEST)}
+                x, leverage = (
+                    x.mul_((within / lever).sqrt()).add_(slopes * length),
+                    {"leverage": lever.clamp_(max=FARTHEST)},
+                )
             x = x.add_(constant)
             ends = zip(trunks.items(), itertools.pairwise(itertools.accumulate(sizes, initial=0)), strict=True)
             return {name: trunk.pointwise(x[:, a:b], done=1) for (name, trunk), (a, b) in ends} | leverage
@@ -327,7 +330,7 @@ def fit_leverage(
     eye = torch.eye(width, dtype=torch.float64)
     floor = LEAST_RIDGE * gram.diagonal().sum().clamp(min=1e-6)
     layer = torch.linalg.solve(gram + floor * eye, with_output)
-    ridge = _ratio(with_residual, layer).clamp(floor, max(1.0, float(floor)))
+    ridge = _ratio(with_residual, layer).clamp(floor, floor.clamp(min=1.0))
     factor = torch.linalg.cholesky(gram + ridge * eye) * math.sqrt(n)
     whiten = (project.double() @ torch.linalg.inv(factor).T).float()
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
@@ -355,7 +358,8 @@ def fit_leverage(
 def _ratio(one: Tensor, other: Tensor) -> Tensor:
     """``|one| / |other|`` whatever the units of both; 0 where `one` is 0."""
     size, least = other.abs().amax().clamp(min=torch.finfo(other.dtype).tiny), torch.finfo(other.dtype).tiny
-    return (one / size).norm() / (other / size).norm().clamp(min=least)
+    found: Tensor = (one / size).norm() / (other / size).norm().clamp(min=least)
+    return found
 
 
 def projection(width: int, parts: Sequence[int] = ()) -> Tensor:

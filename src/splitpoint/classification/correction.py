@@ -31,7 +31,9 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
 
     def objective() -> Iterator[Tensor]:
         size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + PRIOR_ROWS * log_factor.square()
-        return log_losses(logits, label, lambda own: log_factor.exp() * logits[own] + bias + x[own] @ weight, size / (2 * rows))
+        return log_losses(
+            logits, label, lambda own: log_factor.exp() * logits[own] + bias + x[own] @ weight, size / (2 * rows)
+        )
 
     minimise([log_factor, bias, weight], objective)
     return log_factor.detach().exp(), bias.detach(), weight.detach()
