@@ -16,7 +16,7 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors"},
-    {"checks", "groups"},
+    {"checks", "groups", "settings"},
     {"conformal", "hooks"},
     {"files", "prediction", "batches", "layout"},
     {"consistency", "losses", "calls", "products", "marginals"},
@@ -42,6 +42,7 @@ ONLY = {
     "errors": set(),
     "checks": {"errors"},
     "groups": {"errors"},
+    "settings": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
     "metrics": {"errors", "prediction"},

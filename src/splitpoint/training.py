@@ -26,6 +26,7 @@ from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.groups import random_folds, random_part
 from splitpoint.heads import Heads
+from splitpoint.settings import settle
 from splitpoint.tasks import Rows
 
 HELD_BACK_LIMIT = 20_000
@@ -58,11 +59,12 @@ class Training:
     decay: bool = True
 
     def __post_init__(self) -> None:
+        settle(self)
         for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 1):
+            if value is not None and value < 1:
                 raise SettingsError(f"Expected {name} >= 1 or None, but got {value!r}.")
-        if not (0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )

@@ -29,6 +29,7 @@ from splitpoint.batches import (
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
+from splitpoint.settings import settle
 from splitpoint.training import Adam, Optimiser, Sgd
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
@@ -64,16 +65,15 @@ class NetworkTraining:
     milestones: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.epochs is not None and self.epochs < 1:
             raise SettingsError(f"Expected epochs >= 1 or None, but got {self.epochs}.")
         if self.batch_size < 1:
             raise SettingsError(f"Expected batch_size >= 1, but got {self.batch_size}.")
-        if not (0 < self.learning_rate < float("inf") and 0 <= self.weight_decay < float("inf")):
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
-        if self.optimiser not in ("adam", "sgd"):
-            raise SettingsError(f"Expected optimiser to be 'adam' or 'sgd', but got {self.optimiser!r}.")
         if not all(0 <= milestone <= 1 for milestone in self.milestones):
             raise SettingsError(f"Expected milestones in [0, 1], but got {self.milestones}.")
 
