@@ -16,7 +16,7 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors"},
-    {"checks", "groups", "settings"},
+    {"checks", "groups", "settings", "tensors"},
     {"conformal", "hooks"},
     {"files", "prediction", "batches", "layout"},
     {"consistency", "losses", "calls", "products", "marginals"},
@@ -43,9 +43,10 @@ ONLY = {
     "checks": {"errors"},
     "groups": {"errors"},
     "settings": {"errors"},
+    "tensors": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
-    "metrics": {"errors", "prediction"},
+    "metrics": {"errors", "prediction", "settings", "tensors"},
     "datasets": {"errors", "files"},
 }
 """Parts that may import nothing but these."""

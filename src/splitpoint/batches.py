@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from splitpoint.errors import DataError
 from splitpoint.hooks import frozen
+from splitpoint.tensors import from_numpy, numbers
 
 Data: TypeAlias = "DataLoader[Any] | Dataset[Any] | Iterable[Any]"
 
@@ -213,12 +214,6 @@ def _structure(item: Any) -> Any:
     return tuple(map(_structure, item)) if isinstance(item, tuple | list) else ""
 
 
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor of the array, sharing its memory where PyTorch can."""
-    shareable = array.flags.writeable and min(array.strides, default=0) >= 0
-    return torch.from_numpy(array if shareable else array.copy())
-
-
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Device and floating-point type of the model's first floating-point parameter or buffer."""
     for tensor in (*model.parameters(), *model.buffers()):
@@ -309,12 +304,7 @@ def _split(item: Any, inputs: int | None) -> Batch:
 
 
 def _target(value: Any) -> Tensor | None:
-    if value is None or isinstance(value, Tensor):
-        return None if value is None else value.detach()
-    try:
-        return from_numpy(np.asarray(value))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"Expected targets that form a tensor, but got {_kind(value)}.") from error
+    return None if value is None else numbers(value, "targets")
 
 
 def _kind(item: Any) -> str:

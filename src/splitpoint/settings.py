@@ -8,7 +8,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -37,7 +37,8 @@ def settle(settings: Any) -> None:
     lists tuples, so that settings compare, hash and are saved alike. Annotations of functions, layers and collections
     that are no tuples are left to what reads them.
     """
-    for name, wanted in _annotations(type(settings)).items():
+    kind: Hashable = type(settings)
+    for name, wanted in _annotations(kind).items():
         given = getattr(settings, name)
         kept = _fitted(given, wanted)
         if kept is _Other:
@@ -60,7 +61,7 @@ def shown(value: object) -> str:
 
 
 @functools.cache
-def _annotations(kind: type) -> dict[str, Any]:
+def _annotations(kind: Any) -> dict[str, Any]:
     """The annotations of the fields of a dataclass that are made of plain kinds, by name."""
     found = {field.name: _annotation(kind, field.name) for field in fields(kind)}
     return {name: wanted for name, wanted in found.items() if _plain(wanted)}

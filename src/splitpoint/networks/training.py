@@ -18,7 +18,6 @@ from splitpoint.batches import (
     Batch,
     Data,
     flattened,
-    from_numpy,
     item_of,
     labelled,
     mapped,
@@ -30,6 +29,7 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
 from splitpoint.settings import settle
+from splitpoint.tensors import from_numpy
 from splitpoint.training import Adam, Optimiser, Sgd
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000

@@ -381,6 +381,5 @@ class Prepared(NamedTuple):
     several: bool
 
 
-
 def _seeds(generator: torch.Generator, count: int) -> list[int]:
     return torch.randint(2**62, (count,), generator=generator).tolist()
