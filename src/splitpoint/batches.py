@@ -131,9 +131,9 @@ class Batch:
         args = tuple(put(arg, (place,)) for place, arg in enumerate(self.args))
         return Batch(args, {key: put(value, (key,)) for key, value in self.kwargs.items()}, self.target)
 
-    def tensors(self) -> Iterator[Tensor]:
-        """Every tensor of the batch in a fixed order, for fingerprints."""
-        items = [*self.args, *(self.kwargs[key] for key in sorted(self.kwargs)), self.target]
+    def tensors(self, *, target: bool = True) -> Iterator[Tensor]:
+        """Every tensor of the batch in a fixed order, for fingerprints, with the `target` or without."""
+        items = [*self.args, *(self.kwargs[key] for key in sorted(self.kwargs)), self.target if target else None]
         for item in items:
             if isinstance(item, Tensor | np.ndarray):
                 yield item if isinstance(item, Tensor) else from_numpy(item)
@@ -317,27 +317,28 @@ def _kind(item: Any) -> str:
 
 def output_tensor(raw: Any, key: str | int | None = None) -> Tensor:
     """The tensor among a model's outputs: itself, ``.logits``, the only entry of a mapping, or the entry `key`."""
-    if key is not None:
-        return _with_rows(_entry(raw, key))
+    found = _only(raw) if key is None else _entry(raw, key)
+    if found is None:
+        raise DataError(
+            "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
+            f"{_kind(raw)}; name the entry with output_key=."
+        )
+    if found.is_complex():
+        raise DataError("Expected a model that returns real numbers, but got complex ones; let it return their parts.")
+    return found.unsqueeze(0) if found.dim() == 0 else found  # `squeeze` leaves a single row without axes
+
+
+def _only(raw: Any) -> Tensor | None:
+    """The one tensor that a model returned, wherever it is; None where there is none or several."""
     if isinstance(raw, Tensor):
-        return _with_rows(raw)
-    if isinstance(getattr(raw, "logits", None), Tensor):
-        return _as_tensor(raw.logits)
-    if isinstance(raw, Mapping):
+        return raw
+    found: Any = getattr(raw, "logits", None)
+    if not isinstance(found, Tensor) and isinstance(raw, Mapping):
         names = [name for name in ("logits", "out") if name in raw] or list(raw)
-        if len(names) == 1 and isinstance(raw[names[0]], Tensor):
-            return _as_tensor(raw[names[0]])
-    elif isinstance(raw, Sequence) and len(raw) == 1 and isinstance(raw[0], Tensor):
-        return raw[0]
-    raise DataError(
-        "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
-        f"{_kind(raw)}; name the entry with output_key=."
-    )
-
-
-def _with_rows(output: Tensor) -> Tensor:
-    """An output without axes, as `squeeze` leaves it for a single row, is that row."""
-    return output.unsqueeze(0) if output.dim() == 0 else output
+        found = raw[names[0]] if len(names) == 1 else None
+    elif not isinstance(found, Tensor) and isinstance(raw, Sequence):
+        found = raw[0] if len(raw) == 1 else None
+    return found if isinstance(found, Tensor) else None
 
 
 def _entry(raw: Any, key: str | int) -> Tensor:
@@ -350,11 +351,6 @@ def _entry(raw: Any, key: str | int) -> Tensor:
         if isinstance(value, Tensor):
             return value
     raise DataError(f"Expected a tensor at output_key={key!r} of the model's output, but got {_kind(raw)}.")
-
-
-def _as_tensor(value: Any) -> Tensor:
-    assert isinstance(value, Tensor)
-    return value
 
 
 def one_pass(places: Tensor, generator: torch.Generator, count: int) -> Tensor:

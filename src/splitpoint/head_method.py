@@ -26,7 +26,7 @@ from splitpoint.method import P, PostHoc, typified
 from splitpoint.networks import NetworkTraining
 from splitpoint.recording import Recording, Source, layout_of, rows_of
 from splitpoint.tasks import Rows
-from splitpoint.training import Losses, Training
+from splitpoint.training import Losses, Training, check_converging
 
 MOMENTUM = 0.05
 
@@ -309,13 +309,14 @@ def _loop(
 ) -> None:
     _check_repeatable(data)
     with _train_mode(model), tqdm(total=epochs, desc=label, leave=False, disable=not progress) as shown:
-        for _ in range(epochs):
+        for epoch in range(1, epochs + 1):
             loss = torch.zeros(())
             for batch in labelled(data, rows_per_call):
                 optimiser.zero_grad()
                 loss = step(batch.to(model))
                 loss.backward()
                 optimiser.step()
+            check_converging(loss.detach().reshape(1), f"{label}, which", epoch, optimiser.param_groups[0]["lr"])
             shown.set_postfix_str(f"loss {float(loss.detach()):.4g}", refresh=False)
             shown.update()
     optimiser.zero_grad()

@@ -8,7 +8,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -37,7 +37,7 @@ def settle(settings: Any) -> None:
     lists tuples, so that settings compare, hash and are saved alike. Annotations of functions, layers and collections
     that are no tuples are left to what reads them.
     """
-    kind: Hashable = type(settings)
+    kind: Any = type(settings)
     for name, wanted in _annotations(kind).items():
         given = getattr(settings, name)
         kept = _fitted(given, wanted)

@@ -15,7 +15,7 @@ from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, Po
 from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
 from splitpoint.consistency import entropy
-from splitpoint.errors import SettingsError
+from splitpoint.errors import SettingsError, TrainingError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer
@@ -254,7 +254,13 @@ def _root(covariance: Tensor) -> Tensor:
 
 def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, none below 0, and eigenvectors of a positive semi-definite matrix."""
-    values, axes = torch.linalg.eigh(matrix)
+    try:
+        values, axes = torch.linalg.eigh(matrix)
+    except RuntimeError as error:  # no decomposition converged
+        raise TrainingError(
+            "Expected a curvature that can be decomposed, but the features have one that cannot; bring them to a usual "
+            "scale or use another method."
+        ) from error
     return values.clamp(min=0), axes
 
 

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from splitpoint.baselines.answers import check_answer
 from splitpoint.baselines.posthoc import Fitted
 from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
-from splitpoint.errors import SettingsError
+from splitpoint.errors import DataError, SettingsError
 from splitpoint.method import Given
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
 from splitpoint.networks.stack import Stack
@@ -257,6 +258,8 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         device = next(predictor.base.parameters()).device
         predictor.fitted.to(device)
         self._finish(predictor, data, progress)
+        known = first_batch(data, self.batch_size).to(predictor.base)
+        check_answer(predictor.answer(*known.args, **known.kwargs)[0], type(self).__name__)
         if self._temperature and calibration is not None:
             rows = _calibration_logits(predictor, trainer, calibration, progress)
             predictor.fitted.add("temperature", fit_temperature(*rows, self._temperature).to(device))
@@ -276,4 +279,7 @@ def _calibration_logits(
         kept = trainer.task.present(label)
         logits.append(answer.scaled.movedim(1, -1)[kept].cpu())
         labels.append(label[kept].cpu())
-    return torch.cat(logits), torch.cat(labels)
+    found = torch.cat(logits)
+    if not bool(found.isfinite().all()):
+        raise DataError("Expected finite logits on the calibration data, but got NaN or inf; check the inputs.")
+    return found, torch.cat(labels)

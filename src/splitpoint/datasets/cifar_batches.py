@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,7 +82,8 @@ def _walked(content: bytes) -> Any:
     stack: _Stack = []
     memo: dict[int, Any] = {}
     left = _FEWEST_COMMANDS + len(content) // _BYTES_A_COMMAND
-    for command, argument, _ in pickletools.genops(io.BytesIO(content)):
+    commands: Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]] = pickletools.genops(io.BytesIO(content))
+    for command, argument, _ in commands:
         left -= 1
         if left < 0:
             raise NotABatchError("it has too many commands")

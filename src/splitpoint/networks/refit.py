@@ -27,6 +27,7 @@ from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
 from splitpoint.recording import Columns, Source
 from splitpoint.tasks import Regression, Rows
+from splitpoint.training import diverged
 
 COPIES = 5
 MOST_EPOCHS, MOST_STEPS = 3_000, 40_000
@@ -261,6 +262,9 @@ class Race:
                 if len(kept) == len(goals):
                     break
         lost = sum(number not in kept for number in (~(seen < first)).nonzero().flatten().tolist())
+        wild = [number for number in (~seen.isfinite()).nonzero().flatten().tolist() if number not in kept]
+        if wild:
+            raise diverged("refitted copy", wild, len(goals), "lost its way", settings.learning_rate)
         if lost:
             raise DataError(
                 f"Expected copies of the network to learn their rows, but the training error of {lost} of {len(goals)} "

@@ -30,7 +30,7 @@ from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
 from splitpoint.settings import settle
 from splitpoint.tensors import from_numpy
-from splitpoint.training import Adam, Optimiser, Sgd
+from splitpoint.training import Adam, Optimiser, Sgd, check_converging, check_finite
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
 GATHERED = 2**20
@@ -125,8 +125,10 @@ def train_stack(
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
                 last = train_epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
-                shown.set_postfix_str(f"loss {last:.4g}", refresh=False)
+                check_converging(last, f"{label}, network", epoch + 1, settings.learning_rate)
+                shown.set_postfix_str(f"loss {float(last.mean()):.4g}", refresh=False)
                 shown.update()
+        check_finite(stack.networks(), f"{label}, network", settings.learning_rate)
         return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
@@ -138,16 +140,16 @@ def train_epoch(
     settings: NetworkTraining,
     done: float,
     share: float,
-) -> float:
-    """One pass over the data; returns the mean loss of the last step."""
-    losses = torch.full((1,), torch.nan)
+) -> Tensor:
+    """One pass over the data; returns the loss (E,) of the last step."""
+    losses = torch.zeros(1)
     for number, batch in enumerate(feed.epoch()):
         part = done + share * number / feed.steps
         optimiser.clear()
         losses = loss(stack, batch, part)
         losses.backward(torch.ones_like(losses))
         optimiser.step(settings.rate(part))
-    return float(losses.detach().mean())
+    return losses.detach()
 
 
 @dataclass
