@@ -15,10 +15,11 @@ PACKAGE = Path(sp.__file__).parent
 MOST_LINES = 400
 
 ORDER = [
-    {"errors"},
-    {"checks", "groups", "settings", "tensors"},
-    {"conformal", "hooks"},
-    {"files", "prediction", "batches", "layout"},
+    {"errors", "wrappers"},
+    {"checks", "groups", "settings", "tensors", "model_inputs"},
+    {"conformal", "frozen"},
+    {"hooks"},
+    {"files", "prediction", "batches", "layout", "layer_setting"},
     {"consistency", "losses", "calls", "products", "marginals"},
     {"branches"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
@@ -40,10 +41,12 @@ ORDER = [
 
 ONLY = {
     "errors": set(),
+    "wrappers": set(),
     "checks": {"errors"},
     "groups": {"errors"},
     "settings": {"errors"},
     "tensors": {"errors"},
+    "model_inputs": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
     "metrics": {"errors", "prediction", "settings", "tensors"},

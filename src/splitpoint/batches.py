@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from splitpoint.errors import DataError
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
+from splitpoint.model_inputs import converted, to_convert
 from splitpoint.tensors import from_numpy, numbers
+from splitpoint.wrappers import unwrapped
 
 Data: TypeAlias = "DataLoader[Any] | Dataset[Any] | Iterable[Any]"
 
@@ -38,7 +40,11 @@ class Batch:
     target: Tensor | None
 
     def to(self, model: nn.Module) -> Batch:
-        """The batch on the device of `model`, NumPy floats in the precision of `model`."""
+        """The batch on the device of `model`, arranged and in the types that `model` takes.
+
+        NumPy floats come in the precision of `model`, other inputs where it does not take them otherwise; see
+        `model_inputs`.
+        """
         device, dtype = placement(model)
 
         def move(item: Any) -> Any:
@@ -49,7 +55,21 @@ class Batch:
 
         target = None if self.target is None else self.target.to(device)
         moved = Batch(tuple(mapped(move, arg) for arg in self.args), mapped(move, self.kwargs), target)
-        return moved.arranged(model)
+        return moved.arranged(model).suited(model, dtype)
+
+    def suited(self, model: nn.Module, own: torch.dtype) -> Batch:
+        """The batch in the types that the model takes, whose weights are of the type `own`."""
+        inputs = self.inputs()
+        if all(value.dtype == own for value in inputs.values()):
+            return self
+        values = list(inputs.values())
+        first = unwrapped(model[0] if isinstance(model, nn.ModuleList) else model)
+
+        def runs(tried: Sequence[Tensor]) -> bool:
+            return self.with_inputs(dict(zip(inputs, tried, strict=True)))._runs(first)
+
+        places = to_convert(model, values, own, runs)
+        return self.with_inputs(dict(zip(inputs, converted(values, places, own), strict=True))) if places else self
 
     def arranged(self, model: nn.Module) -> Batch:
         """The batch as the `forward` of the model takes it: nested inputs as one argument, or each as one of its own.
@@ -60,7 +80,7 @@ class Batch:
         """
         if not any(isinstance(item, Mapping | tuple | list) for item in (*self.args, self.kwargs or None)):
             return self
-        first = model[0] if isinstance(model, nn.ModuleList) else model  # of several networks, which are alike
+        first = unwrapped(model[0] if isinstance(model, nn.ModuleList) else model)  # several networks are alike
         forms = list(self._forms(_parameters(first)))
         if len(forms) == 1:
             return forms[0]
@@ -104,8 +124,8 @@ class Batch:
 
     def _runs(self, model: nn.Module) -> bool:
         try:
-            with frozen(model):
-                model(*self.args, **self.kwargs)
+            with frozen(model) as view:
+                view(*self.args, **self.kwargs)
         except Exception:  # whatever a forward says to what it does not take
             return False
         return True
@@ -140,6 +160,22 @@ class Batch:
             elif isinstance(item, Mapping | tuple | list):
                 parts = [item[key] for key in sorted(item)] if isinstance(item, Mapping) else item
                 yield from Batch(tuple(parts), {}, None).tensors()
+
+
+def suited_call(predictor: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of a call of a predictor in the types that its base takes: a forward pre-hook."""
+    base = predictor.base
+    assert isinstance(base, nn.Module)
+    own = placement(base)[1]
+
+    def move(item: Any) -> Any:
+        if not isinstance(item, np.ndarray):
+            return item
+        found = from_numpy(item)
+        return found.to(own) if found.is_floating_point() else found
+
+    moved = Batch(tuple(mapped(move, arg) for arg in args), mapped(move, kwargs), None).suited(base, own)
+    return moved.args, moved.kwargs
 
 
 def mapped(function: Callable[..., Any], item: Any, *others: Any) -> Any:

@@ -17,10 +17,11 @@ from tqdm import tqdm
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.features import LayerSpec, Tap, open_tap
+from splitpoint.features import Tap, open_tap
 from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
 from splitpoint.image_support import PREFIX, ImageSupport
+from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc, typified
 from splitpoint.networks import NetworkTraining

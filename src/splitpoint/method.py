@@ -16,9 +16,9 @@ from splitpoint.batches import Data, first_batch, output_tensor
 from splitpoint.cache import feature_moments
 from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
-from splitpoint.features import LayerSpec, layer_name
+from splitpoint.frozen import frozen
 from splitpoint.groups import Groups, group_ids
-from splitpoint.hooks import frozen
+from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.predictor import PostHocPredictor, Predictor
 from splitpoint.recording import Recording, Source, record
@@ -344,8 +344,8 @@ class PostHoc(Method[P]):
             return self
         batch = first_batch(data, self.rows_per_call).to(model)
         assert batch.target is not None
-        with frozen(model):
-            return self._decided(output_tensor(model(*batch.args, **batch.kwargs), self.output_key), batch.target)
+        with frozen(model) as view:
+            return self._decided(output_tensor(view(*batch.args, **batch.kwargs), self.output_key), batch.target)
 
     def _source(self) -> Source:
         return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
+from splitpoint.batches import Batch, Data, labelled, placement, suited_call, unlabelled
 from splitpoint.calibration import reference
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
@@ -77,6 +77,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         for name in ("quantiles", "threshold", "image_quantiles", "image_threshold"):
             self.register_buffer(name, tensors.get(name))
         self.training = False
+        self.register_forward_pre_hook(suited_call, with_kwargs=True)
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> P:
@@ -88,18 +89,18 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     def predict(self, data: Data, progress: bool = False) -> P:
         """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
-        return concatenate(list(self._each(data, progress)))
+        return concatenate(list(self.stream(data, progress)))
+
+    def stream(self, data: Data, progress: bool = False) -> Iterator[P]:
+        """The prediction for every batch of `data`, in order, on the CPU: one batch is in memory at a time."""
+        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
+        return (prediction for prediction, _ in self._run(batches, progress))
 
     def labelled(self, data: Data, progress: bool = False) -> Iterator[tuple[P, Tensor]]:
         """The prediction for every batch of `data` and its target, both on the CPU."""
         for prediction, target in self._run(labelled(data, self.method.rows_per_call), progress):
             assert target is not None
             yield prediction, target.cpu()
-
-    def _each(self, data: Data, progress: bool) -> Iterator[P]:
-        """The prediction for every batch, on the CPU; targets are ignored."""
-        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
-        return (prediction for prediction, _ in self._run(batches, progress))
 
     def _run(self, batches: Iterable[Batch], progress: bool) -> Iterator[tuple[P, Tensor | None]]:
         """The prediction for every batch, on the CPU, and the target as it came."""
@@ -112,10 +113,14 @@ class Predictor(nn.Module, ABC, Generic[P]):
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
 
     def set_threshold(self: Self, data: Data | Rowwise, quantile: float = 0.95, progress: bool = False) -> Self:
-        """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
+        """Take n rows of in-distribution `data` as the reference: higher scores than most of theirs are flagged (E26).
 
-        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one. The data
-        should be held out from training. Outputs with several channels get a threshold each, since their scores have
+        A score is flagged above the ``ceil((n + 1) quantile)``-th smallest of theirs: of rows that are exchangeable
+        with them at most a share ``1 - quantile`` is, on average. That takes at least ``quantile / (1 - quantile)``
+        rows, 19 at .95.
+
+        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one and there
+        are images enough. The data should be held out from training. Outputs with several channels get a threshold each, since their scores have
         units of their own. A prediction
         that was made before, such as that of `predict_rows`, serves as well as data.
         """
@@ -129,7 +134,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
                 "Expected a prediction with support as the reference, but got one of rows without what earlier layers "
                 "read; give predict_rows their context=, or set the threshold on data."
             )
-        known: Iterable[Rowwise] = [data] if isinstance(data, Rowwise) else self._each(data, progress)
+        known: Iterable[Rowwise] = [data] if isinstance(data, Rowwise) else self.stream(data, progress)
         pairs = [prediction._scores() for prediction in known]
         scores, images = [score.cpu() for score, _ in pairs], [image.cpu() for _, image in pairs if image is not None]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)

@@ -16,9 +16,10 @@ from tqdm import tqdm
 from splitpoint.batches import Batch, Data, labelled
 from splitpoint.cache import Collector, Table
 from splitpoint.errors import CacheError, DataError, ShapeError
-from splitpoint.features import LayerSpec, Reading, Tap, branches_of, layer_name, open_tap
+from splitpoint.features import Reading, Tap, branches_of, open_tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.groups import Groups, check_count, group_ids
+from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.layout import Layout
 from splitpoint.tasks import Rows, Task
 

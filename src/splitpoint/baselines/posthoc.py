@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from splitpoint.baselines.answers import check_answer
 from splitpoint.baselines.settings import Rival
 from splitpoint.calibration import fit_temperature, tempered
-from splitpoint.features import LayerSpec, Tap
+from splitpoint.features import Tap
+from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, PostHoc
 from splitpoint.prediction import Prediction

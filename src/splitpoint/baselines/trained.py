@@ -18,6 +18,8 @@ from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.features import Tap
+from splitpoint.hooks import Watched
 from splitpoint.method import Given
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
 from splitpoint.networks.stack import Stack
@@ -49,11 +51,24 @@ class NetworkPredictor(Predictor[Prediction]):
         self.architecture = architecture
         self.fitted = Fitted.among(tensors)
         self.base.eval().requires_grad_(False)
+        self._views = [Watched(network, []) for network in networks]
+        self._taps: dict[str, Tap] = {}
 
     @property
     def networks(self) -> list[nn.Module]:
         """The trained networks."""
         return list(self.base.children())
+
+    @property
+    def running(self) -> list[nn.Module]:
+        """Frozen views of them, which make predictions whatever modes the networks are in."""
+        return [view.module for view in self._views]
+
+    def tap(self, place: str) -> Tap:
+        """The first network, with its features read at `place`."""
+        if place not in self._taps:
+            self._taps[place] = Tap(self.networks[0], (place,), None, "as the method reads it", self.method.output_key)
+        return self._taps[place]
 
     def forward(self, *args: Any, **kwargs: Any) -> Prediction:
         """Run the networks and return the prediction for these inputs."""
@@ -149,7 +164,7 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
         """Run the networks on a batch."""
-        return Runs([output_tensor(network(*args, **kwargs), self.output_key) for network in predictor.networks])
+        return Runs([output_tensor(network(*args, **kwargs), self.output_key) for network in predictor.running])
 
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         """Whatever is left to learn once the networks are trained."""

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from splitpoint.datasets.arrays import not_the_format, package, present, read_npz
 from splitpoint.datasets.blocks import blocks, runs
-from splitpoint.datasets.depth_scale import InverseBytes, Metres, Steps
 from splitpoint.datasets.bounded import DAMAGED
+from splitpoint.datasets.depth_scale import InverseBytes, Metres, Steps
 from splitpoint.datasets.entry import SceneEntry
 from splitpoint.datasets.image_set import pillow
 from splitpoint.datasets.scene_set import Depths, PhotographFiles, Rows, SceneSet, StoredPhotographs

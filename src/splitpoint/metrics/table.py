@@ -77,7 +77,6 @@ class Evidence:
 
 def row_scores(prediction: Prediction) -> Prediction:
     """The scores alone, (N,) in float64: the mean over the outputs or positions of every row."""
-
     predicted(prediction, Prediction)
 
     def mean(score: Tensor) -> Tensor:
