@@ -16,7 +16,7 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors", "wrappers"},
-    {"checks", "groups", "settings", "tensors", "model_inputs"},
+    {"checks", "groups", "settings", "tensors", "model_inputs", "divergence"},
     {"conformal", "frozen"},
     {"hooks"},
     {"files", "prediction", "batches", "layout", "layer_setting"},
@@ -47,6 +47,7 @@ ONLY = {
     "settings": {"errors"},
     "tensors": {"errors"},
     "model_inputs": {"errors"},
+    "divergence": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
     "metrics": {"errors", "prediction", "settings", "tensors"},

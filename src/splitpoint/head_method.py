@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
+from splitpoint.divergence import check_converging
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap, open_tap
 from splitpoint.groups import Groups, group_ids
@@ -27,7 +28,7 @@ from splitpoint.method import P, PostHoc, typified
 from splitpoint.networks import NetworkTraining
 from splitpoint.recording import Recording, Source, layout_of, rows_of
 from splitpoint.tasks import Rows
-from splitpoint.training import Losses, Training, check_converging
+from splitpoint.training import Losses, Training
 
 MOMENTUM = 0.05
 

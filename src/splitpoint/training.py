@@ -23,7 +23,8 @@ from tqdm import tqdm
 
 from splitpoint.batches import one_pass
 from splitpoint.cache import Table
-from splitpoint.errors import DataError, SettingsError, TrainingError
+from splitpoint.divergence import check_converging, check_finite, diverged
+from splitpoint.errors import DataError, SettingsError
 from splitpoint.groups import random_folds, random_part
 from splitpoint.heads import Heads
 from splitpoint.settings import settle
@@ -31,6 +32,8 @@ from splitpoint.tasks import Rows
 
 HELD_BACK_LIMIT = 20_000
 LOOKS = 25
+WILD = 1e6
+"""How many times the first loss that of heads may come to on other rows before they count as diverged."""
 
 Losses = dict[str, Tensor]
 Loss = Callable[[Heads, Rows], Losses]
@@ -200,6 +203,7 @@ def train(
     best = Best(heads, group, settings.patience)
     epochs = settings.passes(feed.largest)
     look = max(1, epochs // LOOKS) if settings.patience is None else 1
+    first = torch.ones(())
     with tqdm(total=epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
         for epoch in range(1, epochs + 1):
             losses, found = [], torch.zeros(())
@@ -207,11 +211,12 @@ def train(
                 optimiser.clear()
                 found = torch.stack(list(loss(heads, rows).values()))
                 total = found.sum()
+                first = found.detach().max() if not losses and epoch == 1 else first
                 total.backward()
                 optimiser.step(settings.rate((epoch - 1 + part) / epochs))
                 losses.append(total.detach())
             mean = float(torch.stack(losses).mean() / len(members))
-            check_converging(found.detach(), f"{label}, head", epoch, settings.learning_rate)
+            check_converging(found.detach(), "head", epoch, settings.learning_rate)
             shown.set_postfix_str(f"loss {mean:.4g}", refresh=False)
             shown.update()
             if score is not None and (epoch % look == 0 or epoch == epochs):
@@ -220,36 +225,20 @@ def train(
                 if best.exhausted(epoch):
                     break
     best.restore()
-    check_finite([heads], label, settings.learning_rate)
+    _check_better(heads, loss, feed.scored, float(first), "head", settings.learning_rate)
     return feed.scored
 
 
-def check_converging(losses: Tensor, what: str, epoch: int, rate: float) -> None:
-    """A TrainingError that names the members whose last loss (..., E) of an epoch is not a finite number."""
-    if bool(losses.isfinite().all()):
+def _check_better(heads: Heads, loss: Loss, scored: Rows, first: float, what: str, rate: float) -> None:
+    """A TrainingError that names the members whose loss on the scored rows has become `WILD` times the first one."""
+    check_finite([heads], what, rate)
+    if not scored["features"].shape[1]:
         return
-    lost = (~losses.isfinite()).reshape(-1, losses.shape[-1]).any(0).nonzero()[:, 0].tolist()
-    raise diverged(what, lost, losses.shape[-1], f"lost its way in epoch {epoch}", rate)
-
-
-def check_finite(networks: Sequence[nn.Module], what: str, rate: float) -> None:
-    """The same for networks of which a weight or a statistic is not a finite number."""
-    lost = [number for number, network in enumerate(networks) if not _is_finite(network)]
+    with torch.no_grad():
+        last = torch.stack(list(loss(heads, scored).values()))
+    lost = (~(last <= WILD * max(first, 1 / WILD))).any(0).nonzero()[:, 0].tolist()
     if lost:
-        raise diverged(what, lost, len(networks), "ended in weights that are NaN or infinite", rate)
-
-
-def diverged(what: str, lost: Sequence[int], of: int, how: str, rate: float) -> TrainingError:
-    """The error that says which of several members diverged, how, and what to do."""
-    which = what if of == 1 else f"{what} {', '.join(str(number + 1) for number in lost)} of {of}"
-    return TrainingError(
-        f"Expected training to stay finite, but {which} {how}; nothing was fitted: lower learning_rate={rate:g}, or "
-        "bring inputs and targets to a usual scale."
-    )
-
-
-def _is_finite(network: nn.Module) -> bool:
-    return all(bool(value.isfinite().all()) for value in network.state_dict().values() if value.is_floating_point())
+        raise diverged(what, lost, last.shape[1], "learned nothing but ever larger numbers", rate)
 
 
 @dataclass

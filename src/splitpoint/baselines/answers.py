@@ -17,9 +17,9 @@ def check_answer(answer: Answer, what: str) -> None:
     """A TrainingError unless what a fitted method says of its own training rows are numbers."""
     for own in fields(answer):
         value = getattr(answer, own.name)
-        if isinstance(value, Tensor) and bool(value.isnan().any()):
+        if isinstance(value, Tensor) and not bool(value.isfinite().all()):
             raise TrainingError(
-                f"Expected {what} to answer its own training rows with numbers, but its '{own.name}' has NaN; bring "
+                f"Expected {what} to answer its own training rows with numbers, but its '{own.name}' has NaN or infinity; bring "
                 "inputs and targets to a usual scale, lower the learning rate or use another method."
             )
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Data, item_of, labelled, output_tensor
+from splitpoint.divergence import diverged
 from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.frozen import frozen
 from splitpoint.groups import random_folds
@@ -27,7 +28,6 @@ from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
 from splitpoint.recording import Columns, Source
 from splitpoint.tasks import Regression, Rows
-from splitpoint.training import diverged
 
 COPIES = 5
 MOST_EPOCHS, MOST_STEPS = 3_000, 40_000

@@ -25,12 +25,13 @@ from splitpoint.batches import (
     placement,
     whole_arrays,
 )
+from splitpoint.divergence import check_converging, check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
 from splitpoint.settings import settle
 from splitpoint.tensors import from_numpy
-from splitpoint.training import Adam, Optimiser, Sgd, check_converging, check_finite
+from splitpoint.training import Adam, Optimiser, Sgd
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
 GATHERED = 2**20
@@ -125,10 +126,10 @@ def train_stack(
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
                 last = train_epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
-                check_converging(last, f"{label}, network", epoch + 1, settings.learning_rate)
+                check_converging(last, "network", epoch + 1, settings.learning_rate)
                 shown.set_postfix_str(f"loss {float(last.mean()):.4g}", refresh=False)
                 shown.update()
-        check_finite(stack.networks(), f"{label}, network", settings.learning_rate)
+        check_finite(stack.networks(), "network", settings.learning_rate)
         return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
