@@ -315,6 +315,9 @@ def whole_arrays(data: Any) -> dict[Any, Any] | None:
 
 
 def _slices(arrays: dict[Any, Any], batch_size: int) -> Iterator[Any]:
+    sparse = [key for key, value in arrays.items() if getattr(value, "layout", torch.strided) is not torch.strided]
+    if sparse:
+        raise DataError(f"Expected dense arrays, but the entries {sparse} are sparse; call to_dense() on them.")
     flat = [key for key, value in arrays.items() if value is not None and not getattr(value, "ndim", 0)]
     if flat:
         raise DataError(f"Expected arrays with rows, but the entries {flat} have none; pass them in batches instead.")

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from splitpoint.errors import TrainingError
 
+WILD = 1e6
+"""How many times its first value a loss may come to before the training counts as diverged."""
+
 
 def check_converging(losses: Tensor, what: str, epoch: int, rate: float) -> None:
     """A TrainingError that names the members whose last loss (..., E) of an epoch is not a finite number."""
@@ -15,6 +18,13 @@ def check_converging(losses: Tensor, what: str, epoch: int, rate: float) -> None
         return
     lost = (~losses.isfinite()).reshape(-1, losses.shape[-1]).any(0).nonzero()[:, 0].tolist()
     raise diverged(what, lost, losses.shape[-1], f"lost its way in epoch {epoch}", rate)
+
+
+def check_bounded(losses: Tensor, first: float, what: str, rate: float) -> None:
+    """The same where the loss (E,) that was kept is `WILD` times the `first` one of the training."""
+    lost = (~(losses <= WILD * max(first, 1 / WILD))).nonzero()[:, 0].tolist()
+    if lost:
+        raise diverged(what, lost, len(losses), "learned nothing but ever larger numbers", rate)
 
 
 def check_finite(networks: Sequence[nn.Module], what: str, rate: float) -> None:

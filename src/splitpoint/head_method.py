@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
-from splitpoint.divergence import check_converging
+from splitpoint.divergence import check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap, open_tap
 from splitpoint.groups import Groups, group_ids
@@ -311,14 +311,14 @@ def _loop(
 ) -> None:
     _check_repeatable(data)
     with _train_mode(model), tqdm(total=epochs, desc=label, leave=False, disable=not progress) as shown:
-        for epoch in range(1, epochs + 1):
+        for _ in range(epochs):
             loss = torch.zeros(())
             for batch in labelled(data, rows_per_call):
                 optimiser.zero_grad()
                 loss = step(batch.to(model))
                 loss.backward()
                 optimiser.step()
-            check_converging(loss.detach().reshape(1), f"{label}, which", epoch, optimiser.param_groups[0]["lr"])
+            check_finite([model], "base model", optimiser.param_groups[0]["lr"])
             shown.set_postfix_str(f"loss {float(loss.detach()):.4g}", refresh=False)
             shown.update()
     optimiser.zero_grad()

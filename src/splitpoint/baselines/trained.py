@@ -21,6 +21,7 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import Watched
 from splitpoint.method import Given
+from splitpoint.model_inputs import retold
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import widen
@@ -84,7 +85,11 @@ class NetworkPredictor(Predictor[Prediction]):
 
     def live_answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
         """The same with gradients for the inputs, as attacks need them."""
-        runs = self.method._runs(self, args, kwargs)
+        try:
+            runs = self.method._runs(self, args, kwargs)
+        except Exception as error:
+            retold(error, self.networks[0])
+            raise
         width = self.method._width
         found = [self.architecture.canonical(run, width) for run in runs.outputs]
         parts = torch.stack([self.method._parts(own, self.architecture) for own in found])

@@ -48,12 +48,14 @@ def mae(prediction: RegressionPrediction, target: Given) -> float:
 
 def spearman_epistemic(prediction: RegressionPrediction, target: Given) -> float:
     """Rank correlation of ``|mean - y|`` with the epistemic score (E39, as the paper defines it)."""
-    return spearman(prediction.epistemic, _errors(prediction, target).abs())
+    errors = _errors(prediction, target).abs()
+    return spearman(prediction.epistemic, errors)
 
 
 def spearman_total(prediction: RegressionPrediction, target: Given) -> float:
     """Rank correlation of ``|mean - y|`` with the total score (E39, as the authors' code computes it)."""
-    return spearman(prediction.total, _errors(prediction, target).abs())
+    errors = _errors(prediction, target).abs()
+    return spearman(prediction.total, errors)
 
 
 # Intervals

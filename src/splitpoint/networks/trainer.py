@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.cache import Moments
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.model_inputs import retold
 from splitpoint.networks.architecture import Architecture
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import Factory, build, factory_of, settle_spectral_norm, with_spectral_norm
@@ -101,7 +102,7 @@ class Trainer:
         assert batch.target is not None
         training = probe.training
         with torch.no_grad():
-            output = output_tensor(probe.eval()(*batch.args, **batch.kwargs), output_key)
+            output = output_tensor(_answered(probe.eval(), batch), output_key)
         probe.train(training)
         task = decide(output, batch.target)
         architecture = Architecture.of(probe, batch, output_key, task.squeezable)
@@ -198,13 +199,22 @@ class Trainer:
         return loss
 
 
+def _answered(network: nn.Module, batch: Batch) -> Any:
+    """What a network returns for a batch, and one sentence where it raises."""
+    try:
+        return network(*batch.args, **batch.kwargs)
+    except Exception as error:
+        retold(error, network)
+        raise
+
+
 def _check_inputs(batch: Batch, probe: nn.Module, key: str | int | None) -> None:
     """Refuse inputs with NaN or infinity that the network hands on."""
     if all(bool(value.isfinite().all()) for value in batch.tensors(target=False) if value.is_floating_point()):
         return
     moved = batch.to(probe)
     with torch.no_grad():
-        if not bool(output_tensor(probe(*moved.args, **moved.kwargs), key).isfinite().all()):
+        if not bool(output_tensor(_answered(probe, moved), key).isfinite().all()):
             raise DataError(
                 "Expected finite inputs to train on, but got NaN or inf; leave these rows out or fill them in."
             )
