@@ -29,9 +29,11 @@ from splitpoint.errors import DataError
 
 CIFAR, LUMA = SETS["cifar10"], SETS["luma"]
 BATCH = {
-    b"batch_label": b"one", b"labels": [0, 1], b"filenames": [b"a", b"b"],
+    b"batch_label": b"one",
+    b"labels": [0, 1],
+    b"filenames": [b"a", b"b"],
     b"data": noise_images(2, (3, 32, 32)).reshape(2, -1),
-}  # fmt: skip
+}
 TEXTS = {key.decode(): value for key, value in BATCH.items()}
 
 
@@ -123,23 +125,48 @@ def cifar_cases() -> Iterator[Case]:
         yield Case(f"CIFAR good {number}", partial(read_cifar, content), lambda found: found.labels.tolist() == [0, 1])
     first = BATCH[b"data"]
     wrong: dict[str, Any] = {
-        "object array": {**BATCH, b"data": np.array([[object()]])}, "code": {**BATCH, b"data": Evil()},
-        "floats": {**BATCH, b"data": first.astype(float)}, "columns": {**BATCH, b"data": np.asfortranarray(first)},
-        "flat": {**BATCH, b"data": first.ravel()}, "narrow": {**BATCH, b"data": first[:, :3071]}, "labels few": {**BATCH, b"labels": [0]},
-        "labels texts": {**BATCH, b"labels": ["a", "b"]}, "labels large": {**BATCH, b"labels": [0, 10**400]}, "labels class": {**BATCH, b"labels": [0, 10]},
-        "labels truth": {**BATCH, b"labels": [True, False]}, "no labels": {b"data": first}, "a list": [1, 2], "a number": 3, "nothing": None,
-        "labels of a set": {**BATCH, b"labels": {0, 1}}, "lists": {**BATCH, b"data": first.tolist()},
-    }  # fmt: skip
+        "object array": {**BATCH, b"data": np.array([[object()]])},
+        "code": {**BATCH, b"data": Evil()},
+        "floats": {**BATCH, b"data": first.astype(float)},
+        "columns": {**BATCH, b"data": np.asfortranarray(first)},
+        "flat": {**BATCH, b"data": first.ravel()},
+        "narrow": {**BATCH, b"data": first[:, :3071]},
+        "labels few": {**BATCH, b"labels": [0]},
+        "labels texts": {**BATCH, b"labels": ["a", "b"]},
+        "labels large": {**BATCH, b"labels": [0, 10**400]},
+        "labels class": {**BATCH, b"labels": [0, 10]},
+        "labels truth": {**BATCH, b"labels": [True, False]},
+        "no labels": {b"data": first},
+        "a list": [1, 2],
+        "a number": 3,
+        "nothing": None,
+        "labels of a set": {**BATCH, b"labels": {0, 1}},
+        "lists": {**BATCH, b"data": first.tolist()},
+    }
     for what, table in wrong.items():
         for protocol in (2, 4, 5):
             yield Case(f"CIFAR {what} {protocol}", lambda t=table, p=protocol: read_cifar(pickle.dumps(t, p)))
     raw = {
-        "empty": b"", "one byte": b"\x80", "stop": b".", "nonsense": b"hello world", "cut": good[0][:-900], "mark": b"\x80\x02(.",
-        "system": b"cos\nsystem\n(S'true'\ntR.", "memo": b"\x80\x02h\x05.", "huge bytes": b"\x80\x04\x8e" + b"\xff" * 8 + b"a.",
-        "huge text": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fa.", "build": b"\x80\x02}}b.", "reduce": b"\x80\x02}}R.",
-        "self": b"\x80\x02]q\x00h\x00a.", "persistent": b"\x80\x02Pabc\n.", "extension": b"\x80\x02\x82\x01.", "many": b"\x80\x02" + b"0N" * 5000 + b".",
-        "int line": b"I" + b"9" * 9000 + b"\n.", "setitems": b"\x80\x02](K\x01K\x02u.", "key": b"\x80\x02}K\x01K\x02s.",
-    }  # fmt: skip
+        "empty": b"",
+        "one byte": b"\x80",
+        "stop": b".",
+        "nonsense": b"hello world",
+        "cut": good[0][:-900],
+        "mark": b"\x80\x02(.",
+        "system": b"cos\nsystem\n(S'true'\ntR.",
+        "memo": b"\x80\x02h\x05.",
+        "huge bytes": b"\x80\x04\x8e" + b"\xff" * 8 + b"a.",
+        "huge text": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fa.",
+        "build": b"\x80\x02}}b.",
+        "reduce": b"\x80\x02}}R.",
+        "self": b"\x80\x02]q\x00h\x00a.",
+        "persistent": b"\x80\x02Pabc\n.",
+        "extension": b"\x80\x02\x82\x01.",
+        "many": b"\x80\x02" + b"0N" * 5000 + b".",
+        "int line": b"I" + b"9" * 9000 + b"\n.",
+        "setitems": b"\x80\x02](K\x01K\x02u.",
+        "key": b"\x80\x02}K\x01K\x02s.",
+    }
     for what, content in raw.items():
         yield Case(f"CIFAR raw {what}", partial(read_cifar, content))
 
@@ -150,14 +177,26 @@ def array_cases() -> Iterator[Case]:
     read = lambda content: read_file("a.npz", content, lambda path: read_npz(entry, path, ("x_test",)))  # noqa: E731
     plain = zip_of(("x_test.npy", header("(1,)")))
     files = {
-        "empty": b"", "no zip": b"hello", "another key": npz(y=numbers), "cut": npz(x_test=numbers)[:-40], "objects": npz(x_test=np.array([None, {}])),
-        "terabytes": zip_of(("x_test.npy", header("(1000000000000,)"))), "overflow": zip_of(("x_test.npy", header("(10**9, 10**9, 10**9)"))),
-        "negative": zip_of(("x_test.npy", header("(-1, -1)"))), "fewer": zip_of(("x_test.npy", header("(2,)"))), "no shape": zip_of(("x_test.npy", header("'a'"))),
-        "code": zip_of(("x_test.npy", header("__import__('os').getcwd()"))), "object type": zip_of(("x_test.npy", header("(1,)", "'|O'"))),
-        "unknown type": zip_of(("x_test.npy", header("(1,)", "'zz'"))), "not npy": zip_of(("x_test.npy", b"text")), "encrypted": encrypted(plain),
-        "unknown method": unknown_method(plain), "claims": claiming(plain), "version": zip_of(("x_test.npy", b"\x93NUMPY\x09\x09" + bytes(99))),
+        "empty": b"",
+        "no zip": b"hello",
+        "another key": npz(y=numbers),
+        "cut": npz(x_test=numbers)[:-40],
+        "objects": npz(x_test=np.array([None, {}])),
+        "terabytes": zip_of(("x_test.npy", header("(1000000000000,)"))),
+        "overflow": zip_of(("x_test.npy", header("(10**9, 10**9, 10**9)"))),
+        "negative": zip_of(("x_test.npy", header("(-1, -1)"))),
+        "fewer": zip_of(("x_test.npy", header("(2,)"))),
+        "no shape": zip_of(("x_test.npy", header("'a'"))),
+        "code": zip_of(("x_test.npy", header("__import__('os').getcwd()"))),
+        "object type": zip_of(("x_test.npy", header("(1,)", "'|O'"))),
+        "unknown type": zip_of(("x_test.npy", header("(1,)", "'zz'"))),
+        "not npy": zip_of(("x_test.npy", b"text")),
+        "encrypted": encrypted(plain),
+        "unknown method": unknown_method(plain),
+        "claims": claiming(plain),
+        "version": zip_of(("x_test.npy", b"\x93NUMPY\x09\x09" + bytes(99))),
         "deflated claims": claiming(zip_of(("x_test.npy", header("(1,)")), method=zipfile.ZIP_DEFLATED)),
-    }  # fmt: skip
+    }
     for what, content in files.items():
         yield Case(f"npz {what}", partial(read, content))
         single = content if what in ("empty", "no zip") else None
@@ -179,10 +218,20 @@ def array_cases() -> Iterator[Case]:
     image = noise_images(2, (28, 28))
     bomb = gzip.compress(idx(image[:1])[:4] + struct.pack(">3I", 10**6, 10**3, 10**3) + bytes(10**6))
     idxs = {
-        "empty": b"", "short": b"\0\0", "other type": b"\0\0\x0d\x01" + bytes(8), "cut": idx(image)[:-1], "long": idx(image) + b"a", "terabytes": b"\0\0\x08\x03" + b"\xff" * 12,
-        "axes": b"\0\0\x08\xff" + bytes(20), "gzip cut": gzip.compress(idx(image))[:-9], "gzip head": b"\x1f\x8b" + bytes(20), "gzip bomb": bomb,
-        "gzip long": gzip.compress(idx(image) + b"a"), "gzip short": gzip.compress(b"\0\0"), "gzip flipped": flipped(gzip.compress(idx(image))),
-    }  # fmt: skip
+        "empty": b"",
+        "short": b"\0\0",
+        "other type": b"\0\0\x0d\x01" + bytes(8),
+        "cut": idx(image)[:-1],
+        "long": idx(image) + b"a",
+        "terabytes": b"\0\0\x08\x03" + b"\xff" * 12,
+        "axes": b"\0\0\x08\xff" + bytes(20),
+        "gzip cut": gzip.compress(idx(image))[:-9],
+        "gzip head": b"\x1f\x8b" + bytes(20),
+        "gzip bomb": bomb,
+        "gzip long": gzip.compress(idx(image) + b"a"),
+        "gzip short": gzip.compress(b"\0\0"),
+        "gzip flipped": flipped(gzip.compress(idx(image))),
+    }
     for what, content in idxs.items():
         yield Case(f"idx {what}", partial(read_file, "a", content, read_idx))
     for packed in (idx(image), gzip.compress(idx(image))):
@@ -212,9 +261,14 @@ def flipped(content: bytes) -> bytes:
 
 def archive_cases() -> Iterator[Case]:
     names = {
-        "empty name": "", "dot": ".", "up": "../train.bin", "absolute": "/etc/train.bin", "long": "imagenet-o/n01/" + "a" * 300 + ".JPEG",
-        "null": "imagenet-o/n01/a\0.JPEG", "deep up": "imagenet-o/n01/../../../evil.JPEG",
-    }  # fmt: skip
+        "empty name": "",
+        "dot": ".",
+        "up": "../train.bin",
+        "absolute": "/etc/train.bin",
+        "long": "imagenet-o/n01/" + "a" * 300 + ".JPEG",
+        "null": "imagenet-o/n01/a\0.JPEG",
+        "deep up": "imagenet-o/n01/../../../evil.JPEG",
+    }
     for name, place in (("cifar100", _by_name), ("imagenet_o", _by_pattern)):
         entry = SETS[name]
         for what, member in names.items():
@@ -225,9 +279,16 @@ def archive_cases() -> Iterator[Case]:
                 )
         plain = zip_of(("imagenet-o/n01/a.JPEG", b"x" * 100))
         for what, content in {
-            "empty": b"", "nonsense": b"abc", "encrypted": encrypted(plain), "unknown method": unknown_method(plain), "claims": claiming(plain),
-            "gzip of nothing": gzip.compress(b""), "xz": b"\xfd7zXZ\x00" + bytes(40), "bz2": b"BZh9" + bytes(40), "tar cut": tar_of(("a", b"x" * 5000))[:60],
-        }.items():  # fmt: skip
+            "empty": b"",
+            "nonsense": b"abc",
+            "encrypted": encrypted(plain),
+            "unknown method": unknown_method(plain),
+            "claims": claiming(plain),
+            "gzip of nothing": gzip.compress(b""),
+            "xz": b"\xfd7zXZ\x00" + bytes(40),
+            "bz2": b"BZh9" + bytes(40),
+            "tar cut": tar_of(("a", b"x" * 5000))[:60],
+        }.items():
             yield Case(f"archive {name} {what}", partial(unpacked, entry, place, lambda c=content: c))
 
 
@@ -250,9 +311,20 @@ def unpacked(entry: Any, place: Any, made: Callable[[], bytes]) -> Any:
 def address_cases() -> Iterator[Case]:
     destination = Path(tempfile.gettempdir()) / "splitpoint-nothing"
     for address in (
-        "file:///etc/passwd", "ftp://example.org/a", "data:text/plain,hello", "http://example.org/a", "example.org/a", "", "https://",
-        "HTTP://example.org/a", "jar:https://example.org", "//example.org/a", "http://127.0.0.1.example.org/a", "http://[::1/a", "javascript:alert(1)",
-    ):  # fmt: skip
+        "file:///etc/passwd",
+        "ftp://example.org/a",
+        "data:text/plain,hello",
+        "http://example.org/a",
+        "example.org/a",
+        "",
+        "https://",
+        "HTTP://example.org/a",
+        "jar:https://example.org",
+        "//example.org/a",
+        "http://127.0.0.1.example.org/a",
+        "http://[::1/a",
+        "javascript:alert(1)",
+    ):
         yield Case(f"fetch {address}", partial(fetch, address, destination, progress=False))
     for checksum in ("", "size:5", "crc:1"):
         yield Case(

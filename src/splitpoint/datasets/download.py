@@ -181,7 +181,8 @@ def _unpack(
             raise
         except DAMAGED as error:
             raise DataError(
-                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked ({first_line(error)})."
+                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked "
+                f"({first_line(error)})."
             ) from error
         verify(wanted, new)
         if target.exists():
