@@ -16,7 +16,7 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors", "wrappers"},
-    {"checks", "groups"},
+    {"checks", "groups", "settings", "tensors", "model_inputs", "divergence"},
     {"conformal", "frozen"},
     {"hooks"},
     {"files", "prediction", "batches", "layout", "layer_setting"},
@@ -44,9 +44,13 @@ ONLY = {
     "wrappers": set(),
     "checks": {"errors"},
     "groups": {"errors"},
+    "settings": {"errors"},
+    "tensors": {"errors"},
+    "model_inputs": {"errors"},
+    "divergence": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
-    "metrics": {"errors", "prediction"},
+    "metrics": {"errors", "prediction", "settings", "tensors"},
     "datasets": {"errors", "files"},
 }
 """Parts that may import nothing but these."""

@@ -22,6 +22,7 @@ from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.predictor import PostHocPredictor, Predictor
 from splitpoint.recording import Recording, Source, record
+from splitpoint.settings import settle
 from splitpoint.tasks import Task, TaskName
 
 R = TypeVar("R", bound=Predictor[Any])
@@ -84,6 +85,7 @@ class Method(ABC, Generic[R]):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.rows_per_call < 1:
             raise SettingsError(f"Expected rows_per_call >= 1, but got {self.rows_per_call}.")
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
+from splitpoint.batches import Batch, Data, labelled, placement, suited_call, unlabelled
 from splitpoint.calibration import image_reference, reference
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
@@ -25,6 +25,7 @@ from splitpoint.layout import Layout
 from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate, with_fields
 from splitpoint.recording import bar
 from splitpoint.tasks import Answer, Task
+from splitpoint.tensors import numbers
 
 FILE_FORMAT, FILE_KEY = 3, "splitpoint"
 """Format of saved files, and where in their metadata the description is."""
@@ -77,6 +78,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         for name in ("quantiles", "threshold", "image_quantiles", "image_threshold"):
             self.register_buffer(name, tensors.get(name))
         self.training = False
+        self.register_forward_pre_hook(suited_call, with_kwargs=True)
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> P:
@@ -343,7 +345,7 @@ class PostHocPredictor(Predictor[P]):
                 "Expected a model with one answer for each row to predict from rows, but it answers with maps or "
                 "sequences; call the predictor with the model's own inputs."
             )
-        given, answers = torch.as_tensor(features), torch.as_tensor(outputs)
+        given, answers = numbers(features, "features"), numbers(outputs, "outputs")
         if not len(given) or len(given) != len(answers):
             raise DataError(
                 f"Expected features and outputs of as many rows, at least one, but got {len(given)} and {len(answers)}."
@@ -357,7 +359,7 @@ class PostHocPredictor(Predictor[P]):
         device, rows = placement(self)[0], self.method.rows_per_call
         earlier: Sequence[Tensor | None] = [None] * -(-len(given) // rows)
         if context is not None and self._reads_context:
-            earlier = [part.to(device).float() for part in torch.as_tensor(context).split(rows)]
+            earlier = [part.to(device).float() for part in numbers(context, "context").split(rows)]
         parts = zip(given.split(rows), answers.split(rows), earlier, strict=True)
         with torch.no_grad():
             return concatenate([self._predict(f.to(device).float(), o.to(device), c).to("cpu") for f, o, c in parts])

@@ -22,6 +22,7 @@ from splitpoint.groups import Groups, check_count, group_ids
 from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.layout import Layout
 from splitpoint.tasks import Rows, Task
+from splitpoint.tensors import numbers
 
 T = TypeVar("T")
 
@@ -104,7 +105,8 @@ class Recording:
             tap: the model that they come from and where in it; a predictor without one predicts from rows only.
             layout: how the model's outputs are shaped; plain vectors by default.
         """
-        table, answers, wanted = (torch.as_tensor(values) for values in (features, outputs, targets))
+        given = zip((features, outputs, targets), ("features", "outputs", "targets"), strict=True)
+        table, answers, wanted = (numbers(values, name) for values, name in given)
         if table.dim() != 2 or len(table) != len(answers):
             raise ShapeError(
                 f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from splitpoint.batches import Data, item_of, labelled, output_tensor
+from splitpoint.divergence import diverged
 from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.frozen import frozen
 from splitpoint.groups import random_folds
@@ -261,6 +262,9 @@ class Race:
                 if len(kept) == len(goals):
                     break
         lost = sum(number not in kept for number in (~(seen < first)).nonzero().flatten().tolist())
+        wild = [number for number in (~seen.isfinite()).nonzero().flatten().tolist() if number not in kept]
+        if wild:
+            raise diverged("refitted copy", wild, len(goals), "lost its way", settings.learning_rate)
         if lost:
             raise DataError(
                 f"Expected copies of the network to learn their rows, but the training error of {lost} of {len(goals)} "
