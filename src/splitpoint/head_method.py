@@ -22,7 +22,7 @@ from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
 from splitpoint.image_support import PREFIX, ImageSupport
 from splitpoint.layout import Layout
-from splitpoint.method import P, PostHoc, typified
+from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
 from splitpoint.recording import Recording, Source, layout_of, rows_of
 from splitpoint.tasks import Rows
@@ -209,7 +209,7 @@ class HeadMethod(Training, PostHoc[P]):
         if calibration is not None and self._reads_calibration:
             owners = None if calibration_groups is None else group_ids(calibration_groups)
             held_out = self._record(model, calibration, "calibration", progress, recording, owners)
-        return typified(self._after_joint(recording, companion, held_out, seed, progress), recording)
+        return self._after_joint(recording, companion, held_out, seed, progress).fitted_on(recording)
 
     @abstractmethod
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:

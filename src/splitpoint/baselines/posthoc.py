@@ -14,8 +14,8 @@ from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.features import LayerSpec, Tap
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, PostHoc
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, ClassAnswer
 
