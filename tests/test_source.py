@@ -15,7 +15,7 @@ PACKAGE = Path(sp.__file__).parent
 MOST_LINES = 400
 
 ORDER = [
-    {"errors"},
+    {"errors", "wrappers"},
     {"checks", "groups"},
     {"conformal", "hooks"},
     {"files", "prediction", "batches", "layout"},
@@ -40,6 +40,7 @@ ORDER = [
 
 ONLY = {
     "errors": set(),
+    "wrappers": set(),
     "checks": {"errors"},
     "groups": {"errors"},
     "files": {"errors"},

@@ -48,7 +48,7 @@ def evaluate(
         targets.append(counted)
 
     def scored(inputs: Data | None) -> Prediction | None:
-        return None if inputs is None else concatenate([row_scores(part) for part in uq._each(inputs, progress)])
+        return None if inputs is None else concatenate([row_scores(part) for part in uq.stream(inputs, progress)])
 
     whole, rows = concatenate(parts), concatenate(scores)
     evidence = Evidence(whole, torch.cat(targets), rows=rows, ood=scored(ood), adversarial=scored(adversarial))

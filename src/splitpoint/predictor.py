@@ -88,18 +88,18 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     def predict(self, data: Data, progress: bool = False) -> P:
         """One prediction for everything in `data`, in order, on the CPU; targets in the data are ignored."""
-        return concatenate(list(self._each(data, progress)))
+        return concatenate(list(self.stream(data, progress)))
+
+    def stream(self, data: Data, progress: bool = False) -> Iterator[P]:
+        """The prediction for every batch of `data`, in order, on the CPU: one batch is in memory at a time."""
+        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
+        return (prediction for prediction, _ in self._run(batches, progress))
 
     def labelled(self, data: Data, progress: bool = False) -> Iterator[tuple[P, Tensor]]:
         """The prediction for every batch of `data` and its target, both on the CPU."""
         for prediction, target in self._run(labelled(data, self.method.rows_per_call), progress):
             assert target is not None
             yield prediction, target.cpu()
-
-    def _each(self, data: Data, progress: bool) -> Iterator[P]:
-        """The prediction for every batch, on the CPU; targets are ignored."""
-        batches = unlabelled(data, self.method.rows_per_call, self.inputs)
-        return (prediction for prediction, _ in self._run(batches, progress))
 
     def _run(self, batches: Iterable[Batch], progress: bool) -> Iterator[tuple[P, Tensor | None]]:
         """The prediction for every batch, on the CPU, and the target as it came."""
@@ -129,7 +129,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
                 "Expected a prediction with support as the reference, but got one of rows without what earlier layers "
                 "read; give predict_rows their context=, or set the threshold on data."
             )
-        known: Iterable[Rowwise] = [data] if isinstance(data, Rowwise) else self._each(data, progress)
+        known: Iterable[Rowwise] = [data] if isinstance(data, Rowwise) else self.stream(data, progress)
         pairs = [prediction._scores() for prediction in known]
         scores, images = [score.cpu() for score, _ in pairs], [image.cpu() for _, image in pairs if image is not None]
         found = reference(scores, self.task.channels(self.layout, scores[0]), quantile)

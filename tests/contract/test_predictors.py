@@ -212,6 +212,23 @@ def test_predict_gives_every_row_in_order_on_the_cpu(name, own):
     assert_same(uq.predict(DataLoader(TensorDataset(x), batch_size=3)), whole, **CLOSE)
 
 
+@each
+def test_a_stream_has_one_batch_in_memory_at_a_time(name, own):
+    uq, x = fitted(name, own), problem(own).fresh
+    read = []
+
+    def batches():
+        for start in range(0, len(x), 2):
+            read.append(start)
+            yield x[start : start + 2]
+
+    stream = uq.stream(batches())
+    for number, prediction in enumerate(stream):
+        assert read == [2 * place for place in range(number + 1)]
+        assert_same(prediction, uq(x[2 * number : 2 * number + 2]).to("cpu"), **CLOSE)
+    assert number > 0
+
+
 # Scores
 
 
