@@ -129,7 +129,7 @@ def test_metadata_of_another_form_are_refused(text, strict, tmp_path):
         sp.load(path, uq.base, strict=strict)
 
 
-KEYS = ["kind", "settings", "layer", "layout", "inputs", "base_model"]
+KEYS = ["kind", "settings", "layer", "layout", "inputs"]
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -124,6 +124,8 @@ class Fingerprint:
 
     def weights_differ(self, model: nn.Module) -> str:
         """In words, or nothing where they are the same or of another type, which only answers can tell."""
+        if placement(model)[0].type == "meta":
+            return "its weights are not there, since it is on the meta device"
         if self.names and self.names != _names(model):
             return "the weights differ"
         if self.likeness is not None and self.types != _types(model):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from splitpoint.batch_rows import rows_of
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
 from splitpoint.errors import DataError, SettingsError
@@ -24,7 +25,8 @@ from splitpoint.image_support import PREFIX, ImageSupport
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
-from splitpoint.recording import Recording, Source, layout_of, rows_of
+from splitpoint.opening import layout_of
+from splitpoint.recording import Recording, Source
 from splitpoint.tasks import Rows
 from splitpoint.training import Losses, Training
 
@@ -267,7 +269,8 @@ def train_together(
     def step(batch: Batch) -> Tensor:
         reading = tap.live(*batch.args, **batch.kwargs)
         output = reading.output
-        rows = rows_of(layout, reading._replace(output=output.detach()), batch, source, next(numbers))
+        detached = reading._replace(output=output.detach())
+        rows = rows_of(layout, detached, batch.target, source.task, source.positions, next(numbers))
         stacked = {name: values.to(output.device)[None] for name, values in rows.items()}
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
@@ -286,7 +289,7 @@ def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layo
     moved = first.to(model)
     tap, reading = open_tap(model, source.layer, moved, source.output_key)
     layout = layout_of(tap, reading, source.task)
-    return tap, layout, rows_of(layout, reading, moved, source, 0)
+    return tap, layout, rows_of(layout, reading, moved.target, source.task, source.positions, 0)
 
 
 def follow_features(heads: Heads, rows: Rows) -> None:

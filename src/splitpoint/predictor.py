@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
@@ -208,8 +209,8 @@ class Predictor(nn.Module, ABC, Generic[P]):
             return found if found.dtype == tensor.dtype else tensor.to(found.device)
 
         for name, module in self.named_children() if recurse else ():
-            module._apply(fn if name == "base" else moved)  # type: ignore[no-untyped-call]
-        super()._apply(moved, recurse=False)
+            module._apply(fn if name == "base" else moved)
+        super()._apply(moved, recurse=False)  # type: ignore[no-untyped-call]
         return self
 
     def heads_to(self: Self, device: torch.device) -> Self:

@@ -214,15 +214,16 @@ def _built(file: File, model: nn.Module | Factory | None, layer: LayerSpec, stri
         return _of_rows(file, method)
     own = _with_weights(file, model)
     base = _trained(model) if own is None else own
-    words = file.fingerprint.weights_differ(base) if file.fingerprint is not None and own is None else ""
-    if strict and words:
-        raise _refused(file.path, words)
+    if strict and own is None and file.fingerprint is not None:
+        words = file.fingerprint.weights_differ(base)
+        if words:
+            raise _refused(file.path, words)
     if isinstance(method, Agreement):
         places = {name: _place(file, base, str(place)) for name, place in method.branches.items()}
         branches = Branches.of(base, places, method.output_key)
-        described = file.description["inputs"], file.description["classes"]
+        inputs, classes = file.description["inputs"], file.description["classes"]
         predictor: Predictor[Any] = AgreementPredictor(
-            replace(method, branches=places), branches, *described, file.tensors
+            replace(method, branches=places), branches, inputs, classes, file.tensors
         )
     else:
         post_hoc = _post_hoc(file, method, base, layer)
