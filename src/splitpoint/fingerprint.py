@@ -59,6 +59,7 @@ class Fingerprint:
         prefix: what stood before the names inside.
         dtype: of the first floating-point weight, as ``"float32"``.
         device: kind of device that it ran on.
+        shapes: of output and features on the made-up rows.
         likeness: what its inputs were like; None where nothing can be compared but weights.
         seen: output and features on rows made up in that likeness, some numbers (n, k) of each in float32.
     """
@@ -70,6 +71,7 @@ class Fingerprint:
     prefix: str = ""
     dtype: str = "float32"
     device: str = "cpu"
+    shapes: str = ""
     likeness: Likeness | None = None
     seen: tuple[Tensor, ...] = ()
 
@@ -78,9 +80,10 @@ class Fingerprint:
         """Take that of a model, which runs twice on a few rows: what it does not repeat cannot be compared."""
         device, dtype = placement(model)
         seen: list[Tensor] = []
+        shapes = ""
         if likeness is not None:
             with suppress(Exception):  # whatever a model says to rows that make no sense to it
-                seen, again = _behaviour(observe, likeness, device, {}, times=2)
+                (seen, shapes), (again, _) = _behaviour(observe, likeness, device, {}, times=2)
                 seen = seen if all(_usable(*pair) for pair in zip(seen, again, strict=True)) else []
         return Fingerprint(
             weights=_weights(model)[0],
@@ -90,6 +93,7 @@ class Fingerprint:
             prefix=inner_prefix(model),
             dtype=str(dtype).removeprefix("torch."),
             device=device.type,
+            shapes=shapes,
             likeness=likeness if seen else None,
             seen=tuple(seen),
         )
@@ -108,11 +112,11 @@ class Fingerprint:
         device, dtype = placement(model)
         cast = {getattr(torch, self.dtype): dtype}
         try:
-            (now,) = _behaviour(observe, self.likeness, device, cast)
+            ((now, shapes),) = _behaviour(observe, self.likeness, device, cast)
         except Exception as error:  # whatever a model says to inputs that it does not take
             said = f"it does not run on rows like those of the fit ({one_line(error)})"
             return Difference(said, torch.inf, shape=True)
-        if [value.shape for value in now] != [value.shape for value in self.seen]:
+        if shapes != self.shapes:
             return Difference(words or "its outputs or features have another shape", torch.inf, shape=True)
         worst = max(deviation(*pair) for pair in zip(now, self.seen, strict=True))
         if not words and not worst <= self._tolerance(device, dtype):
@@ -161,7 +165,7 @@ class Fingerprint:
         return CLOSE if {device.type, self.device} == {"cpu"} else CLOSE_ELSEWHERE
 
 
-TEXTS = ("weights", "names", "types", "modules", "prefix", "dtype", "device")
+TEXTS = ("weights", "names", "types", "modules", "prefix", "dtype", "device", "shapes")
 """Fields of a fingerprint that are texts."""
 
 
@@ -197,15 +201,16 @@ def _behaviour(
     device: torch.device,
     cast: Mapping[torch.dtype, torch.dtype],
     times: int = 1,
-) -> list[list[Tensor]]:
-    """Some numbers (n, k) of the output and of features on the made-up rows, in several runs one after the other.
+) -> list[tuple[list[Tensor], str]]:
+    """Some numbers (n, k) of output and features on the made-up rows, and their shapes, in several runs.
 
     The state of random numbers is left as it was.
     """
     batch = likeness.batch(device, cast)
     own = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(own), torch.autocast(device.type, enabled=False), torch.no_grad():
-        return [[_some(value) for value in observe(*batch.args, **batch.kwargs)] for _ in range(times)]
+        runs = [list(observe(*batch.args, **batch.kwargs)) for _ in range(times)]
+    return [(list(map(_some, run)), " ".join(str(tuple(value.shape)) for value in run)) for run in runs]
 
 
 def _some(value: Tensor) -> Tensor:

@@ -198,6 +198,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
             "layout": dataclasses.asdict(self.layout),
             "inputs": self.inputs,
             "checks": [dataclasses.asdict(check) for check in self.checks],
+            "not_finite": sorted(name for name, value in self.own_tensors().items() if not _finite(value)),
             "fingerprint": None if self.fingerprint is None else self.fingerprint.described(),
         }
 
@@ -230,3 +231,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
 
     def _described(self) -> list[str]:
         return [f"base: {type(self.base).__name__}"]
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())

@@ -147,7 +147,7 @@ def _read(path: Path) -> File:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks the digest of its contents.")
     fingerprint = _fingerprint(description, tensors)
     own = {name: value for name, value in tensors.items() if not name.startswith(SEEN)}
-    _check_numbers(path, own)
+    _check_numbers(path, own, description.get("not_finite"))
     return File(path, _method(description), description, _current(path, description, own), fingerprint)
 
 
@@ -162,11 +162,14 @@ def _fingerprint(description: Description, tensors: dict[str, Tensor]) -> Finger
     return Fingerprint.read(description["fingerprint"], [tensors[f"{SEEN}{number}"] for number in range(count)])
 
 
-def _check_numbers(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Refuse numbers that no fit leaves; quantiles and scores may be infinite, where no finite one is large enough."""
-    for name, value in tensors.items():
-        if value.is_floating_point() and bool(value.isnan().any()):
-            raise StorageError(f"Expected finite numbers, but {name} in {path} holds NaN; fit again and save it.")
+def _check_numbers(path: Path, tensors: dict[str, Tensor], known: list[str] | None) -> None:
+    """Refuse numbers that the fit did not leave: a quantile may be infinite, where no finite one is large enough.
+
+    Files before format 4 do not say which.
+    """
+    for name, value in tensors.items() if known is not None else ():
+        if value.is_floating_point() and name not in known and not bool(value.isfinite().all()):
+            raise StorageError(f"Expected finite numbers, but {name} in {path} holds others; take another copy of it.")
 
 
 def _current(path: Path, description: Description, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -308,8 +311,15 @@ def _with_weights(file: File, model: nn.Module | Factory | None) -> nn.Module | 
         network = _untrained(model)
         if isinstance(file.method, PostHocBaseline):
             network = file.method._rebuilt(network, weights)
-        network.load_state_dict(weights)
+        _fill(network, weights)
     return network.eval().requires_grad_(False)
+
+
+def _fill(network: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Put weights into a network, which stays on its device, in the types that they have."""
+    device = placement(network)[0]
+    network.load_state_dict(weights, assign=True)
+    network.to(device)
 
 
 def _layout(shape: dict[str, Any]) -> Layout:
@@ -330,7 +340,7 @@ def _networks(file: File, method: NetworkBaseline, model: nn.Module | Factory | 
         ]
     predictor = NetworkPredictor(method, networks, architecture, file.tensors)
     with _fitting(file.path):
-        predictor.base.load_state_dict(weights)
+        _fill(predictor.base, weights)
     return predictor.to(placement(predictor.base)[0])
 
 
