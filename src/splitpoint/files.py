@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from splitpoint.errors import StorageError
@@ -149,7 +149,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     try:
         with replacing(path) as draft:
-            save_file(plain, draft, metadata | {CONTENTS: _contents(plain, metadata)})
+            draft.write_bytes(save(plain, metadata | {CONTENTS: _contents(plain, metadata)}))
     except (OSError, SafetensorError) as error:
         raise _unwritten(path, error) from error
 

@@ -135,6 +135,8 @@ def _read(path: Path) -> File:
     if isinstance(description, dict) and "blueprint" in description:  # its name in files of format 1
         description["architecture"] = description.pop("blueprint")
     wanted = DESCRIPTION | ({} if _has(description, "architecture", dict) else POST_HOC)
+    if "layer" in wanted and _has(description, "format", int) and description["format"] < WITH_FINGERPRINT:
+        wanted |= {"base_model": str}
     missing = [key for key, kind in wanted.items() if not _has(description, key, kind)]
     if missing:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {', '.join(missing)}.")
@@ -154,7 +156,7 @@ def _read(path: Path) -> File:
 def _fingerprint(description: Description, tensors: dict[str, Tensor]) -> Fingerprint | None:
     """That of the base model; before format 4 it was a digest of the weights when the file was written."""
     if description["format"] < WITH_FINGERPRINT:
-        weights = description.get("base_model")
+        weights = description.get("base_model", "")
         return Fingerprint(weights=weights) if weights else None
     if description["fingerprint"] is None:
         return None
@@ -167,7 +169,9 @@ def _check_numbers(path: Path, tensors: dict[str, Tensor], known: list[str] | No
 
     Files before format 4 do not say which.
     """
-    for name, value in tensors.items() if known is not None else ():
+    if known is None:
+        return
+    for name, value in tensors.items():
         if value.is_floating_point() and name not in known and not bool(value.isfinite().all()):
             raise StorageError(f"Expected finite numbers, but {name} in {path} holds others; take another copy of it.")
 
