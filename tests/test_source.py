@@ -16,9 +16,10 @@ MOST_LINES = 400
 
 ORDER = [
     {"errors", "wrappers"},
-    {"checks", "groups", "locks"},
-    {"conformal", "hooks"},
-    {"files", "prediction", "batches", "layout"},
+    {"checks", "groups", "locks", "settings", "tensors", "model_inputs", "divergence"},
+    {"conformal", "frozen"},
+    {"hooks"},
+    {"files", "prediction", "batches", "layout", "layer_setting"},
     {"consistency", "losses", "calls", "products", "marginals"},
     {"branches", "likeness"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
@@ -47,9 +48,13 @@ ONLY = {
     "checks": {"errors"},
     "groups": {"errors"},
     "locks": {"errors"},
+    "settings": {"errors"},
+    "tensors": {"errors"},
+    "model_inputs": {"errors"},
+    "divergence": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
-    "metrics": {"errors", "prediction"},
+    "metrics": {"errors", "prediction", "settings", "tensors"},
     "datasets": {"errors", "files"},
 }
 """Parts that may import nothing but these."""

@@ -17,11 +17,13 @@ from tqdm import tqdm
 from splitpoint.batch_rows import rows_of
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
+from splitpoint.divergence import check_finite
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.features import LayerSpec, Tap, open_tap
+from splitpoint.features import Tap, open_tap
 from splitpoint.groups import Groups, group_ids
 from splitpoint.heads import Heads
 from splitpoint.image_support import PREFIX, ImageSupport
+from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
@@ -319,6 +321,7 @@ def _loop(
                 loss = step(batch.to(model))
                 loss.backward()
                 optimiser.step()
+            check_finite([model], "base model", optimiser.param_groups[0]["lr"])
             shown.set_postfix_str(f"loss {float(loss.detach()):.4g}", refresh=False)
             shown.update()
     optimiser.zero_grad()

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from splitpoint.batches import Data, first_batch, output_tensor
 from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
-from splitpoint.features import LayerSpec, layer_name
+from splitpoint.frozen import frozen
 from splitpoint.groups import Groups, group_ids
-from splitpoint.hooks import frozen
+from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.predictor import Predictor
 from splitpoint.recording import Recording, Source, record
+from splitpoint.settings import settle
 from splitpoint.tasks import Task, TaskName
 from splitpoint.wrappers import unwrapped
 
@@ -85,6 +86,7 @@ class Method(ABC, Generic[R]):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.rows_per_call < 1:
             raise SettingsError(f"Expected rows_per_call >= 1, but got {self.rows_per_call}.")
 
@@ -344,8 +346,8 @@ class PostHoc(Method[P]):
             return self
         batch = first_batch(data, self.rows_per_call).to(model)
         assert batch.target is not None
-        with frozen(model):
-            return self._decided(output_tensor(model(*batch.args, **batch.kwargs), self.output_key), batch.target)
+        with frozen(model) as view:
+            return self._decided(output_tensor(view(*batch.args, **batch.kwargs), self.output_key), batch.target)
 
     def _source(self) -> Source:
         return Source(self._task, self._layer, self.output_key, self.rows_per_call, self.positions)

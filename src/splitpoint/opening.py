@@ -12,7 +12,8 @@ from torch import nn
 from splitpoint.batch_rows import vectors_of
 from splitpoint.batches import Batch
 from splitpoint.errors import DataError
-from splitpoint.features import LayerSpec, Reading, Tap, branches_of, open_tap
+from splitpoint.features import Reading, Tap, branches_of, open_tap
+from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.tasks import Task
 

@@ -22,6 +22,7 @@ from splitpoint.prediction import concatenate, with_fields
 from splitpoint.predictor import P, Predictor, Settings
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer
+from splitpoint.tensors import numbers
 
 SelfPostHoc = TypeVar("SelfPostHoc", bound="PostHocPredictor[Any]")
 
@@ -173,7 +174,7 @@ class PostHocPredictor(Predictor[P]):
                 "Expected a model with one answer for each row to predict from rows, but it answers with maps or "
                 "sequences; call the predictor with the model's own inputs."
             )
-        given, answers = torch.as_tensor(features), torch.as_tensor(outputs)
+        given, answers = numbers(features, "features"), numbers(outputs, "outputs")
         if not len(given) or len(given) != len(answers):
             raise DataError(
                 f"Expected features and outputs of as many rows, at least one, but got {len(given)} and {len(answers)}."
@@ -187,7 +188,7 @@ class PostHocPredictor(Predictor[P]):
         device, rows = placement(self)[0], self.method.rows_per_call
         earlier: Sequence[Tensor | None] = [None] * -(-len(given) // rows)
         if context is not None and self._reads_context:
-            earlier = [part.to(device).float() for part in torch.as_tensor(context).split(rows)]
+            earlier = [part.to(device).float() for part in numbers(context, "context").split(rows)]
         parts = zip(given.split(rows), answers.split(rows), earlier, strict=True)
         with torch.no_grad():
             return concatenate([self._predict(f.to(device).float(), o.to(device), c).to("cpu") for f, o, c in parts])

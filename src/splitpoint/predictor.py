@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
+from splitpoint.batches import Batch, Data, labelled, placement, suited_call, unlabelled
 from splitpoint.calibration import reference
 from splitpoint.checks import Check
 from splitpoint.errors import DataError
@@ -75,6 +75,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         for name in ("quantiles", "threshold", "image_quantiles", "image_threshold"):
             self.register_buffer(name, tensors.get(name))
         self.training = False
+        self.register_forward_pre_hook(suited_call, with_kwargs=True)
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> P:
@@ -110,12 +111,16 @@ class Predictor(nn.Module, ABC, Generic[P]):
             raise DataError("Expected data to predict on, but got no batch; pass at least one row.")
 
     def set_threshold(self: Self, data: Data | Rowwise, quantile: float = 0.95, progress: bool = False) -> Self:
-        """Take in-distribution `data` as the reference: scores above their `quantile` will be flagged (E26).
+        """Take n rows of in-distribution `data` as the reference: higher scores than most of theirs are flagged (E26).
 
-        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one. The data
-        should be held out from training. Outputs with several channels get a threshold each, since their scores have
-        units of their own. A prediction
-        that was made before, such as that of `predict_rows`, serves as well as data.
+        A score is flagged above the ``ceil((n + 1) quantile)``-th smallest of theirs: of rows that are exchangeable
+        with them at most a share ``1 - quantile`` is, on average. That takes at least ``quantile / (1 - quantile)``
+        rows, 19 at .95.
+
+        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one and there
+        are images enough. The data should be held out from training. Outputs with several channels get a threshold
+        each, since their scores have units of their own. A prediction that was made before, such as that of
+        `predict_rows`, serves as well as data.
         """
         if isinstance(data, Prediction) and isinstance(data, RegressionPrediction) != (self.task.name == "regression"):
             raise DataError(

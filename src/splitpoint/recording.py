@@ -19,14 +19,16 @@ from splitpoint.cache import Table
 from splitpoint.collector import Collector
 from splitpoint.disk_table import alone_in
 from splitpoint.errors import DataError, ShapeError
-from splitpoint.features import LayerSpec, Reading, Tap, layer_name
+from splitpoint.features import Reading, Tap
 from splitpoint.files import digest, model_fingerprint
 from splitpoint.fingerprint import Fingerprint
 from splitpoint.groups import Groups, check_count, group_ids
+from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.layout import Layout
 from splitpoint.likeness import Likeness
 from splitpoint.opening import Opening, check_complete
 from splitpoint.tasks import Rows, Task
+from splitpoint.tensors import numbers
 from splitpoint.wrappers import unwrapped
 
 T = TypeVar("T")
@@ -112,7 +114,8 @@ class Recording:
             tap: the model that they come from and where in it; a predictor without one predicts from rows only.
             layout: how the model's outputs are shaped; plain vectors by default.
         """
-        table, answers, wanted = (torch.as_tensor(values) for values in (features, outputs, targets))
+        given = zip((features, outputs, targets), ("features", "outputs", "targets"), strict=True)
+        table, answers, wanted = (numbers(values, name) for values, name in given)
         if table.dim() != 2 or len(table) != len(answers):
             raise ShapeError(
                 f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "

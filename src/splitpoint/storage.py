@@ -24,11 +24,12 @@ from splitpoint.batches import placement
 from splitpoint.checks import Check
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import LayerError, SettingsError, StorageError
-from splitpoint.features import LayerSpec, Tap, branch_name, branches_of
+from splitpoint.features import Tap, branch_name, branches_of
 from splitpoint.files import CONTENTS, one_line, read_tensors
 from splitpoint.fingerprint import Fingerprint
 from splitpoint.head_method import HeadMethod
 from splitpoint.hooks import find_module
+from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import Method
 from splitpoint.networks import Architecture, Factory, build, factory_of

@@ -33,9 +33,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def _inside(model: nn.Module) -> nn.Module | None:
     """What a wrapper holds; None for any other network. Told by the class's name, which imports no library."""
     for kind in type(model).__mro__:
-        held = model._modules.get(WRAPPERS.get(kind.__name__, ""))
-        if held is not None:
-            return held
+        name = WRAPPERS.get(kind.__name__)
+        if name is not None:
+            return model._modules.get(name)
     return None
 
 

@@ -133,7 +133,7 @@ class Recorder:
             with replacing(path) as draft:
                 seconds = self._write(draft, images, count)
                 write_text(clock, repr(seconds))
-        stored = torch.from_numpy(np.load(path, mmap_mode="c"))
+        stored = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         return Rows(stored, self._last_layer, float(clock.read_text(encoding="utf-8")))
 
     @cached_property

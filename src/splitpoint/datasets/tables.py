@@ -17,9 +17,13 @@ import torch
 from torch import Tensor
 
 from splitpoint.datasets.arrays import Numbers, array_checksum, read_npz, rows_checksum
+from splitpoint.datasets.bounded import check_member
 from splitpoint.datasets.entry import TableEntry, command_for, find
 from splitpoint.datasets.registry import TABLES
 from splitpoint.errors import DataError, SettingsError, SplitPointError
+
+MOST_RAW = 2**30
+"""Bytes of the raw file of a table, at most."""
 
 Arrays = Mapping[str, Numbers]
 
@@ -112,6 +116,7 @@ def _raw_content(path: Path, member: str) -> bytes:
                 f"Expected {path.name} to hold {member}, but it holds {', '.join(archive.namelist()) or 'nothing'}; "
                 "its source may have changed."
             )
+        check_member(archive.getinfo(found[0]), MOST_RAW)
         return archive.read(found[0])
 
 
