@@ -206,8 +206,8 @@ def digest(tensors: Iterable[Tensor]) -> str:
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous()
         state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
-        if flat.numel():
-            state.update(flat.reshape(-1).view(torch.uint8).numpy().data)
+        if flat.numel():  # a single number may come with any stride, which bytes may not
+            state.update(flat.reshape(-1).as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy().data)
     return state.hexdigest()
 
 
