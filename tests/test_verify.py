@@ -114,6 +114,23 @@ def test_an_exchanged_activation_is_seen_however_the_predictor_was_fitted(start)
     assert "with the same weights its outputs or features are others" in check.advice
 
 
+def test_a_network_that_is_read_elsewhere_than_it_was_recorded_is_verified_there(tmp_path):
+    x = torch.randn(300, 4)
+    y = x.sum(1, keepdim=True) + 0.3 * torch.randn(300, 1)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(200):
+        optimiser.zero_grad()
+        (net(x) - y).square().mean().backward()
+        optimiser.step()
+    uq = sp.SplitPointRegressor(0.9, epochs=2).fit(net, (x, y), progress=False)
+    assert uq.tap.names == ("0:input",), "of a network that memorised its rows the inputs are read"
+    assert uq.verify().verdict == "ok"
+    assert sp.load(saved(uq, tmp_path), net).verify().verdict == "ok"
+    net[1] = nn.Tanh()
+    assert uq.verify().verdict == "warn"
+
+
 def test_weights_changed_between_recording_and_fit_are_seen():
     method, model = sp.SplitPointRegressor(0.9, **FAST), Act()
     rows = method.record(model, task(), progress=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from splitpoint.batches import placement
 from splitpoint.cache import feature_moments
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.features import Reading, Tap
-from splitpoint.fingerprint import tapped
+from splitpoint.fingerprint import Fingerprint, tapped
 from splitpoint.image_support import ImageSupport
 from splitpoint.layout import Layout
 from splitpoint.prediction import concatenate, with_fields
@@ -70,7 +71,7 @@ class PostHocPredictor(Predictor[P]):
         if context is not None:
             answer = self._in_context(answer, features, context)
         elif self._reads_context:
-            answer = dataclasses.replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
+            answer = replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
         prediction: Any = answer.prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
@@ -203,7 +204,10 @@ class PostHocPredictor(Predictor[P]):
 
     def fitted_on(self: SelfPostHoc, recording: Recording) -> SelfPostHoc:
         """The predictor with what the recording of its training rows tells of the model and of its features."""
-        self.fingerprint, self.widths = recording.fingerprint, self.widths or recording.widths
+        known, tap = recording.fingerprint, recording.tap
+        if known is not None and self.tap is not None and tap is not None and self.tap.names != tap.names:
+            known = replace(Fingerprint.at(self.tap, known.likeness), weights=known.weights)
+        self.fingerprint, self.widths = known, self.widths or recording.widths
         if self.tap is not None and self.tap.branches:
             self.typical = feature_moments(recording.table)[0].to(recording.device)
         return self
