@@ -16,8 +16,8 @@ from splitpoint.features import Tap
 from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, PostHoc
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, ClassAnswer
 

@@ -20,7 +20,9 @@ from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.consistency import square_dtype
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
+from splitpoint.fingerprint import Fingerprint
 from splitpoint.hooks import Watched
+from splitpoint.likeness import Likeness
 from splitpoint.method import Given
 from splitpoint.model_inputs import retold
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
@@ -96,6 +98,10 @@ class NetworkPredictor(Predictor[Prediction]):
         parts = torch.stack([self.method._parts(own, self.architecture) for own in found])
         like = self.architecture.like(runs.outputs[0], len(found[0]), width)
         return self.method._answer(self, parts, runs.score), like
+
+    def observed(self, *args: Any, **kwargs: Any) -> Sequence[Tensor]:
+        """See `Predictor`: outputs of all runs of the networks."""
+        return self.method._runs(self, args, kwargs).outputs
 
     def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
         """A mean and variances (N, D, ...) of standard targets in their units, in float64 where squares need it."""
@@ -286,6 +292,8 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         if self._temperature and calibration is not None:
             rows = _calibration_logits(predictor, trainer, calibration, progress)
             predictor.fitted.add("temperature", fit_temperature(*rows, self._temperature).to(device))
+        first = Likeness.of(first_batch(data, self.rows_per_call).to(predictor.base))
+        predictor.fingerprint = Fingerprint.of(predictor.base, predictor.observed, first)
         return predictor
 
 

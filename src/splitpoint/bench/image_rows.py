@@ -26,8 +26,8 @@ from splitpoint.files import drop_stale_drafts, model_fingerprint, replacing, te
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
 from splitpoint.method import PostHoc
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import ClassificationPrediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from splitpoint.batch_rows import Columns
 from splitpoint.batches import Data, item_of, labelled, output_tensor
 from splitpoint.divergence import diverged
 from splitpoint.errors import DataError, LayerError, SettingsError
@@ -26,7 +27,7 @@ from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
 from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
-from splitpoint.recording import Columns, Source
+from splitpoint.recording import Source
 from splitpoint.tasks import Regression, Rows
 
 COPIES = 5
