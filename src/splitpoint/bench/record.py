@@ -192,6 +192,11 @@ class Journal:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
 
+    @property
+    def size(self) -> int:
+        """Of the file in bytes; 0 where there is none."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
     def read(self) -> list[Record]:
         """All records of whole stacks, see `whole_stacks`; torn lines and torn stacks do not count."""
         if not self.path.is_file():
