@@ -31,7 +31,7 @@ from hardening_figures import Figure
 from splitpoint import disk_table
 from splitpoint.bench.record import Cell, Journal, Record
 from splitpoint.bench.run import done_in
-from splitpoint.bench.sharing import Terms
+from splitpoint.bench.sharing import Ledger, Terms
 from splitpoint.bench.workers import run_all
 from splitpoint.errors import CacheError, SplitPointError
 
@@ -217,24 +217,21 @@ def run(piece: Piece) -> Iterator[list[Record]]:
         ]
 
 
-def pieces(folder: Path, among: Iterator[str] | None = None) -> list[Piece]:
-    """What is left to do."""
-    done = done_in(Journal(folder).read())
-    found = []
-    for name in among or (f"set{number}" for number in range(PIECES)):
-        have = done(cell(name, "one"), 0) & done(cell(name, "two"), 0)
-        trials = tuple(trial for trial in range(TRIALS) if trial not in have)
-        found += [Piece(name, trials)] if trials else []
-    return found
+def left(ledger: Ledger, piece: Piece) -> list[Piece]:
+    """What is left to do of a piece."""
+    done = done_in(ledger.records)
+    have = done(cell(piece.dataset, "one"), 0) & done(cell(piece.dataset, "two"), 0)
+    trials = tuple(trial for trial in piece.trials if trial not in have)
+    return [Piece(piece.dataset, trials)] if trials else []
 
 
 def runner(folder: Path) -> None:
     """Do what is left, shared with others."""
-    terms = Terms(
-        lambda piece: [f"{piece.dataset} {trial}" for trial in piece.trials],
-        lambda piece: pieces(folder, iter([piece.dataset])),
-    )
-    run_all(pieces(folder), run, folder, jobs=1, progress=False, terms=terms)
+    ledger = Ledger(folder)
+    work = [part for number in range(PIECES) for part in left(ledger, Piece(f"set{number}", tuple(range(TRIALS))))]
+    names = lambda piece: [f"{piece.dataset} {trial}" for trial in piece.trials]  # noqa: E731
+    terms = Terms(ledger, names, lambda piece: left(ledger, piece))
+    run_all(work, run, folder, jobs=1, progress=False, terms=terms)
 
 
 def records(folder: Path) -> list[str]:

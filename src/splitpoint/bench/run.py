@@ -71,9 +71,8 @@ def bench(
         return outcome.records
 
     work, threads = still_left(asked), chosen.get("threads", 1)
-    terms = Terms(_names, lambda piece: still_left(piece.works))
-    rest: dict[str, Any] = {"keep": keep, "ledger": ledger, "terms": terms}
-    count = run_all(work, run, folder, jobs=jobs, threads=threads, progress=progress, **rest)
+    terms = Terms(ledger, _names, lambda piece: still_left(piece.works))
+    count = run_all(work, run, folder, jobs=jobs, threads=threads, progress=progress, keep=keep, terms=terms)
     ledger.refresh()
     cells = {suite.cell(part, method) for part in asked for method in part.methods}
     wanted = [record for record in whole_stacks(ledger.records) if record.seed == seed and record.cell in cells]

@@ -58,10 +58,12 @@ class Terms:
     """What a run needs to know of pieces to share them.
 
     Attributes:
+        ledger: the records that the pieces were made from.
         names: from a piece to the names of what it makes, which no two runs may make at a time.
         left: from a piece to what is left of it, whoever did the rest; the piece itself where all is left.
     """
 
+    ledger: Ledger
     names: Callable[[Any], Iterable[str]]
     left: Callable[[Any], Sequence[Any]]
 

@@ -47,7 +47,6 @@ def run_all(
     progress: bool,
     threads: int = 1,
     keep: Callable[[T], list[Record]] = _only_records,
-    ledger: Ledger | None = None,
     terms: Terms | None = None,
 ) -> int:
     """Do all the work, largest pieces first, appending the records of every piece as it is done.
@@ -61,14 +60,13 @@ def run_all(
         threads: of the arithmetic in every process; sums of another number of threads round otherwise.
         keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
             records say that the work is done, and returns them.
-        ledger: the records of the folder, where they are known already.
         terms: how the work is shared with other runs on the folder; None for work that is not shared.
 
     Returns:
         How many pieces this run did.
     """
     _check_folder(folder)
-    known, count = ledger or Ledger(folder), 0
+    known, count = Ledger(folder) if terms is None else terms.ledger, 0
     total, ordered = sum(piece.cost for piece in work), sorted(work, key=lambda piece: -piece.cost)
     with (
         tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown,
