@@ -223,12 +223,20 @@ def data_cases() -> Iterator[Case]:
                     yield Case(f"fit {name} {task} {what}", call)
     yield Case("fit classifier fractions", partial(fit_on, "softmax", "classification", (X, LABEL + 0.5)))
     models = {
-        "a text": "resnet", "None": None, "a number": 3, "a class": nn.Linear, "nothing built": lambda: None,
-        "complex outputs": Answers(lambda out: torch.complex(out, out)), "NaN outputs": Answers(lambda out: out * NAN),
-        "no tensor": Answers(lambda _: "a"), "two tensors": Answers(lambda out: (out, out)),
-        "None as output": Answers(lambda _: None), "an empty dict": Answers(lambda _: {}),
-        "a forward that raises": Answers(lambda _: 1 // 0), "a lookup that fails": Answers(lambda _: {}["x"]),
-    }  # fmt: skip
+        "a text": "resnet",
+        "None": None,
+        "a number": 3,
+        "a class": nn.Linear,
+        "nothing built": lambda: None,
+        "complex outputs": Answers(lambda out: torch.complex(out, out)),
+        "NaN outputs": Answers(lambda out: out * NAN),
+        "no tensor": Answers(lambda _: "a"),
+        "two tensors": Answers(lambda out: (out, out)),
+        "None as output": Answers(lambda _: None),
+        "an empty dict": Answers(lambda _: {}),
+        "a forward that raises": Answers(lambda _: 1 // 0),
+        "a lookup that fails": Answers(lambda _: {}["x"]),
+    }
     for name in ("splitpoint", "laplace", "gaussian", "oc"):
         for what, model in models.items():
             yield Case(f"fit {name} model {what}", partial(fit_on, name, "regression", (X, Y), model))
@@ -278,9 +286,11 @@ def training_cases() -> Iterator[Case]:
         )
     wild = {"learning_rate": 1e10, "epochs": 2}
     methods = {
-        "heads": sp.SplitPointRegressor(**wild, folds=0), "paper": sp.SplitPointRegressor.paper(**wild),
-        "classifier": sp.SplitPointClassifier(**wild), "free": sp.SplitPointClassifier.paper(**wild),
-    }  # fmt: skip
+        "heads": sp.SplitPointRegressor(**wild, folds=0),
+        "paper": sp.SplitPointRegressor.paper(**wild),
+        "classifier": sp.SplitPointClassifier(**wild),
+        "free": sp.SplitPointClassifier.paper(**wild),
+    }
     for what, method in methods.items():
         numbers = isinstance(method, sp.SplitPointRegressor)
         data = DATA["regression" if numbers else "classification"]
@@ -302,10 +312,16 @@ def right_mean(found: Any) -> bool:
 
 def predict_cases() -> Iterator[Case]:
     inputs: dict[str, Any] = {
-        "too few columns": X[:, :2], "a text": "x", "None": None, "a dict": {"a": 1}, "a list": [1, 2, 3],
-        "complex": torch.complex(X, X), "texts": np.array([["a"] * 3]), "objects": np.array([[None] * 3]),
+        "too few columns": X[:, :2],
+        "a text": "x",
+        "None": None,
+        "a dict": {"a": 1},
+        "a list": [1, 2, 3],
+        "complex": torch.complex(X, X),
+        "texts": np.array([["a"] * 3]),
+        "objects": np.array([[None] * 3]),
         "no axes": torch.tensor(1.0),
-    }  # fmt: skip
+    }
     for name in ("splitpoint", "softmax", "laplace", "gaussian", "conformal", "mc_dropout", "ddu"):
         task = METHODS[name].tasks[0]
         for what, given in inputs.items():
@@ -336,9 +352,14 @@ def predict_cases() -> Iterator[Case]:
     }.items():
         yield Case(f"set_threshold {what}", call)
     rows = {
-        "no features": (X[:0], Y[:0]), "lengths": (X, Y), "None": (None, None), "texts": ("a", "b"),
-        "ragged": ([[1], [1, 2]], [1, 2]), "widths": (drawn(3, 4, 2), Y[:4]), "complex": (torch.complex(X, X), Y),
-    }  # fmt: skip
+        "no features": (X[:0], Y[:0]),
+        "lengths": (X, Y),
+        "None": (None, None),
+        "texts": ("a", "b"),
+        "ragged": ([[1], [1, 2]], [1, 2]),
+        "widths": (drawn(3, 4, 2), Y[:4]),
+        "complex": (torch.complex(X, X), Y),
+    }
     for what, (features, outputs) in rows.items():
         yield Case(f"predict_rows {what}", lambda f=features, o=outputs: regressor().predict_rows(f, o))
         yield Case(
@@ -360,23 +381,53 @@ def predict_cases() -> Iterator[Case]:
 
 def bad_targets(task: str) -> dict[str, Any]:
     wrong: dict[str, Any] = {
-        "None": None, "a text": "abc", "texts": ["a"] * ROWS, "ragged": [[1], [1, 2]], "shape": torch.zeros(ROWS, 5, 2),
-        "length": torch.zeros(7), "complex": torch.zeros(ROWS, dtype=torch.complex64), "a dict": {"a": 1},
+        "None": None,
+        "a text": "abc",
+        "texts": ["a"] * ROWS,
+        "ragged": [[1], [1, 2]],
+        "shape": torch.zeros(ROWS, 5, 2),
+        "length": torch.zeros(7),
+        "complex": torch.zeros(ROWS, dtype=torch.complex64),
+        "a dict": {"a": 1},
         "objects": np.array([object()] * ROWS),
-    }  # fmt: skip
+    }
     return wrong | (
         {"classes": torch.full((ROWS,), 9), "fractions": torch.full((ROWS,), 0.5)} if task != "regression" else {}
     )
 
 
 REGRESSION = (
-    "mae", "rmse", "picp", "picp_up", "picp_down", "piece", "piece_authors", "piece_plus", "piece_minus",
-    "piece_floor_plus", "piece_floor_minus", "mpiw", "winkler", "pinball", "crps", "spearman_epistemic",
-    "spearman_total", "ause", "sparsification",
-)  # fmt: skip
+    "mae",
+    "rmse",
+    "picp",
+    "picp_up",
+    "picp_down",
+    "piece",
+    "piece_authors",
+    "piece_plus",
+    "piece_minus",
+    "piece_floor_plus",
+    "piece_floor_minus",
+    "mpiw",
+    "winkler",
+    "pinball",
+    "crps",
+    "spearman_epistemic",
+    "spearman_total",
+    "ause",
+    "sparsification",
+)
 CLASSES = (
-    "accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "ece_floor", "reliability", "set_coverage",
-)  # fmt: skip
+    "accuracy",
+    "nll",
+    "brier",
+    "ece",
+    "adaptive_ece",
+    "classwise_ece",
+    "ece_floor",
+    "reliability",
+    "set_coverage",
+)
 PROBS = torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]])
 TRUE = torch.tensor([0, 1, 2, 1])
 
@@ -436,7 +487,7 @@ def metric_cases() -> Iterator[Case]:
                 )
     for name in ("ece", "adaptive_ece", "classwise_ece", "ece_floor", "reliability"):
         for bins in (0, -1, "x", 2.5, None, True):
-            yield Case(f"{name} bins={bins!r}", lambda m=getattr(sp.metrics, name), b=bins: m(PROBS, TRUE, b))
+            yield Case(f"{name} bins={bins!r}", lambda m=name, b=bins: getattr(sp.metrics, m)(PROBS, TRUE, b))
     low, high = [0.1, 0.2], [0.2, 0.9]
     for name in ("auroc", "aupr", "fpr95"):
         own = getattr(sp.metrics, name)
@@ -498,9 +549,13 @@ def same_numbers(one: Any, other: Any) -> bool:
 
 def other_cases() -> Iterator[Case]:
     for what, model, given in (
-        ("no model", None, (X,)), ("a text", "net", (X,)), ("no input", network(1), ()), ("shape", network(1), (X[:, :1],)),
-        ("a text as input", network(1), ("x",)), ("None as input", network(1), (None,)),
-    ):  # fmt: skip
+        ("no model", None, (X,)),
+        ("a text", "net", (X,)),
+        ("no input", network(1), ()),
+        ("shape", network(1), (X[:, :1],)),
+        ("a text as input", network(1), ("x",)),
+        ("None as input", network(1), (None,)),
+    ):
         yield Case(f"layers {what}", lambda m=model, g=given: sp.layers(m, *g))
     for what, data in {"None": None, "3": 3, "no targets": X, "empty": [], "shape": (X, torch.zeros(ROWS, 4))}.items():
         yield Case(f"evaluate {what}", lambda d=data: sp.evaluate(fitted("splitpoint", "regression"), d))
@@ -510,10 +565,16 @@ def other_cases() -> Iterator[Case]:
     data = (X, X[:, :2], LABEL)
     hole = (X * NAN, X[:, :2], LABEL)
     for what, branches, given in (
-        ("NaN inputs", pair, hole), ("unknown layer", {"a": "nope", "b": "text"}, data), ("one layer twice", {"a": "text", "b": "text"}, data),
-        ("no labels", pair, (X, X[:, :2], torch.full((ROWS,), -100))), ("labels", pair, (X, X[:, :2], LABEL + 7)),
-        ("one input", pair, (X, LABEL)), ("None", pair, None), ("empty", pair, []), ("complex targets", pair, (X, X[:, :2], LABEL + 1j)),
-    ):  # fmt: skip
+        ("NaN inputs", pair, hole),
+        ("unknown layer", {"a": "nope", "b": "text"}, data),
+        ("one layer twice", {"a": "text", "b": "text"}, data),
+        ("no labels", pair, (X, X[:, :2], torch.full((ROWS,), -100))),
+        ("labels", pair, (X, X[:, :2], LABEL + 7)),
+        ("one input", pair, (X, LABEL)),
+        ("None", pair, None),
+        ("empty", pair, []),
+        ("complex targets", pair, (X, X[:, :2], LABEL + 1j)),
+    ):
         yield Case(
             f"Agreement {what}",
             lambda b=branches, g=given: sp.Agreement(branches=b).fit(Two().eval(), g, progress=False),
@@ -524,8 +585,10 @@ def other_cases() -> Iterator[Case]:
     expected = mixed(X, tokens)
     method = sp.SplitPointRegressor(epochs=1, folds=0)
     for what, given in {
-        "float64 beside tokens": (X.double(), tokens), "tokens as int32": (X, tokens.int()), "NumPy": (X.numpy(), tokens.numpy()),
-    }.items():  # fmt: skip
+        "float64 beside tokens": (X.double(), tokens),
+        "tokens as int32": (X, tokens.int()),
+        "NumPy": (X.numpy(), tokens.numpy()),
+    }.items():
         yield Case(
             f"fit {what}",
             lambda g=given: method.fit(mixed, (*g, Y), progress=False)(*g),
@@ -574,17 +637,38 @@ def one_line(found: SimpleNamespace) -> bool:
 
 def command_cases() -> Iterator[Case]:
     for arguments in (
-        (), ("nope",), ("data",), ("data", "check", "nope"), ("data", "download", "nope"), ("data", "list", "nope"),
-        ("layers",), ("layers", "nope"), ("layers", "nope:net"), ("layers", "os:getcwd"), ("layers", "torch:nope"),
-        ("report", "/nowhere"), ("bench",), ("bench", "nope"), ("bench", "uci", "--trials", "x"),
-        ("bench", "uci", "--methods", "nope"), ("bench", "uci", "--nope"), ("methods", "nope"), ("demo", "--seed", "x"),
-    ):  # fmt: skip
+        (),
+        ("nope",),
+        ("data",),
+        ("data", "check", "nope"),
+        ("data", "download", "nope"),
+        ("data", "list", "nope"),
+        ("layers",),
+        ("layers", "nope"),
+        ("layers", "nope:net"),
+        ("layers", "os:getcwd"),
+        ("layers", "torch:nope"),
+        ("report", "/nowhere"),
+        ("bench",),
+        ("bench", "nope"),
+        ("bench", "uci", "--trials", "x"),
+        ("bench", "uci", "--methods", "nope"),
+        ("bench", "uci", "--nope"),
+        ("methods", "nope"),
+        ("demo", "--seed", "x"),
+    ):
         yield Case(f"splitpoint {' '.join(arguments)}", partial(told, *arguments), one_line)
 
 
 PARTS = (
-    settings_cases, data_cases, training_cases, predict_cases, metric_cases, other_cases, command_cases,
-)  # fmt: skip
+    settings_cases,
+    data_cases,
+    training_cases,
+    predict_cases,
+    metric_cases,
+    other_cases,
+    command_cases,
+)
 
 
 def corpus() -> list[Case]:

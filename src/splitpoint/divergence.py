@@ -22,7 +22,7 @@ def check_converging(losses: Tensor, what: str, epoch: int, rate: float) -> None
 
 def check_bounded(losses: Tensor, first: float, what: str, rate: float) -> None:
     """The same where the loss (E,) that was kept is `WILD` times the `first` one of the training."""
-    lost = (~(losses <= WILD * max(first, 1 / WILD))).nonzero()[:, 0].tolist()
+    lost = (~(losses <= WILD * max(abs(first), 1.0))).nonzero()[:, 0].tolist()
     if lost:
         raise diverged(what, lost, len(losses), "learned nothing but ever larger numbers", rate)
 

@@ -41,7 +41,7 @@ def evaluate(
         adversarial: attacked inputs, such as those of `attacks.fgsm`.
         progress: whether to show progress bars.
     """
-    if not isinstance(uq, Predictor):
+    if not callable(getattr(uq, "labelled", None)):
         raise SettingsError(f"Expected a fitted predictor to evaluate, but got a {type(uq).__name__}; call fit first.")
     parts, targets, scores = [], [], []
     for prediction, target in uq.labelled(data, progress):

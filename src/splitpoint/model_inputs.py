@@ -20,7 +20,7 @@ from splitpoint.errors import DataError, SplitPointError
 MOST_SINGLE = 8
 """Inputs of whole numbers that are tried one by one."""
 
-_ANSWERS = (nn.Embedding, nn.EmbeddingBag)
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 Kinds: TypeAlias = "tuple[torch.dtype, ...]"
 _CHOSEN: weakref.WeakKeyDictionary[nn.Module, dict[Kinds, tuple[int, ...]]] = weakref.WeakKeyDictionary()
@@ -42,9 +42,9 @@ def to_convert(
     strange = [kind for kind in kinds if kind not in (own, torch.bool) and not kind.is_complex]
     if not strange:
         return ()
-    if not any(kind.is_floating_point for kind in strange) and any(isinstance(m, _ANSWERS) for m in model.modules()):
-        if own not in kinds and all(kind in (torch.int64, torch.int32, torch.bool) for kind in kinds):
-            return ()  # token numbers and nothing else
+    tokens = all(kind in (torch.int64, torch.int32, torch.bool) for kind in kinds)
+    if tokens and any(isinstance(module, _EMBEDDINGS) for module in model.modules()):
+        return ()
     known = _CHOSEN.setdefault(model, {})
     if kinds not in known:
         first = [value[:1] if value.dim() else value for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import reprlib
 import sys
@@ -69,8 +70,8 @@ def _annotations(kind: Any) -> dict[str, Any]:
 
 def _annotation(kind: type, name: str) -> Any:
     """What a field is annotated with; Any where that names what its module only knows when types are checked."""
-    owner = next(own for own in kind.__mro__ if name in own.__dict__.get("__annotations__", {}))
-    one = types.SimpleNamespace(__annotations__={name: owner.__dict__["__annotations__"][name]})
+    owner = next(own for own in kind.__mro__ if name in inspect.get_annotations(own))
+    one = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
     try:
         return get_type_hints(one, vars(sys.modules[owner.__module__]))[name]
     except NameError:

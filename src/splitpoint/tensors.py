@@ -40,8 +40,9 @@ def _unmasked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if not np.ma.getmaskarray(array).any():
         return np.asarray(array.data)
     if array.dtype.kind not in "fc":
+        count = int(np.ma.getmaskarray(array).sum())
         raise DataError(
-            f"Expected no masked entries among {array.dtype} numbers, but got {int(np.ma.getmaskarray(array).sum())}; convert "
+            f"Expected no masked entries among {array.dtype} numbers, but got {count}; convert "
             "numbers to floats, where NaN is a missing one, and fill labels with the ignore_index."
         )
     return np.asarray(array.filled(np.nan))

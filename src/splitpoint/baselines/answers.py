@@ -19,8 +19,8 @@ def check_answer(answer: Answer, what: str) -> None:
         value = getattr(answer, own.name)
         if isinstance(value, Tensor) and not bool(value.isfinite().all()):
             raise TrainingError(
-                f"Expected {what} to answer its own training rows with numbers, but its '{own.name}' has NaN or infinity; bring "
-                "inputs and targets to a usual scale, lower the learning rate or use another method."
+                f"Expected {what} to answer its own training rows with numbers, but its '{own.name}' has NaN or "
+                "infinity; bring inputs and targets to a usual scale, lower the learning rate or use another method."
             )
 
 

@@ -64,7 +64,7 @@ def read_npz(entry: Entry, path: Path, keys: Iterable[str]) -> dict[str, NDArray
         return npz_arrays(path, keys)
     except DAMAGED as error:
         raise DataError(
-            f"Expected {path} to hold the arrays of {entry.name}, but they cannot be read; {entry.cure}"
+            f"Expected {path} to hold the arrays of {entry.name}, but they cannot be read; {entry.cure}."
         ) from error
 
 

@@ -44,6 +44,11 @@ class _ClaimError(ValueError):
     """The file claims something that cannot be."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(":")
+
+
 def npz_arrays(path: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
     """The arrays `keys` of an npz file; one of `DAMAGED` says why there are none such."""
     with zipfile.ZipFile(path) as archive:

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from splitpoint.datasets import tables
 from splitpoint.datasets.arrays import file_checksum, file_matches, read_idx, require_package, write_npz
-from splitpoint.datasets.bounded import DAMAGED, MOST_BYTES, check_member
+from splitpoint.datasets.bounded import DAMAGED, MOST_BYTES, check_member, first_line
 from splitpoint.datasets.entry import VARIABLE, ImageEntry, TableEntry, folders
 from splitpoint.datasets.inventory import verify, verify_arrays
 from splitpoint.datasets.registry import DataSet, entry
@@ -181,7 +181,8 @@ def _unpack(
             raise
         except DAMAGED as error:
             raise DataError(
-                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked ({error})."
+                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked "
+                f"({first_line(error)})."
             ) from error
         verify(wanted, new)
         if target.exists():

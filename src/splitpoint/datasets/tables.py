@@ -75,14 +75,14 @@ def verify(entry: TableEntry, arrays: Arrays, origin: str) -> bool:
     if shape != (entry.rows, entry.features):
         raise DataError(
             f"Expected {entry.name} to have {entry.rows} rows and {entry.features} features, "
-            f"but those of {origin} have shape {shape}; {entry.cure}"
+            f"but those of {origin} have shape {shape}; {entry.cure}."
         )
     if all(array_checksum(arrays[key]) == entry.checksums[key] for key in entry.arrays):
         return False
     if rows_checksum([arrays[key] for key in entry.arrays]) == entry.checksums["rows"]:
         return True
     raise DataError(
-        f"Expected the values of {entry.name}, but {origin} has other values of the same size; {entry.cure}"
+        f"Expected the values of {entry.name}, but {origin} has other values of the same size; {entry.cure}."
     )
 
 

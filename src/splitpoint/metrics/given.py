@@ -60,8 +60,8 @@ def check_probabilities(rows: Tensor, given: torch.dtype, *, order_only: bool = 
     strange = rows.isnan().any(1)
     if bool(strange.any()):
         raise DataError(
-            f"Expected probabilities, but got NaN in {int(strange.sum())} of {len(rows)} rows; leave these rows out, or "
-            "see why the model returns them."
+            f"Expected probabilities, but got NaN in {int(strange.sum())} of {len(rows)} rows; leave these rows out, "
+            "or see why the model returns them."
         )
     if order_only or not len(rows):
         return
