@@ -25,6 +25,7 @@ from splitpoint.recording import Recording
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 from splitpoint.storage import load
 from splitpoint.tasks import Classification, Regression
+from splitpoint.verdict import Verdict, verdict
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "SplitPointRegressor",
     "SplitPointWarning",
     "StorageError",
+    "Verdict",
     "__version__",
     "attacks",
     "baselines",
@@ -59,4 +61,5 @@ __all__ = [
     "load",
     "losses",
     "metrics",
+    "verdict",
 ]
