@@ -36,14 +36,15 @@ def cost_part(uq: Predictor[Any], batch: Batch, rows: int) -> Part:
     figures, bars, said = {}, [], []
     for count in sorted({1, rows}):
         part = _first(batch, count, rows)
-        low, middle, high, seconds = _ratio(lambda part=part: base(*part.args, **part.kwargs), lambda part=part: uq(*part.args, **part.kwargs), uq)  # type: ignore[misc]
-        figures[f"cost_ratio_{count}"] = middle
-        figures["cost_ratio"] = middle
+        low, middle, high, seconds = _ratio(base, uq, part)
+        figures["cost_ratio_1" if count == 1 else "cost_ratio"] = middle
         bars.append(Bar(f"{count} rows" if count > 1 else "1 row", middle, low, high, 1.0, count))
         name = f"{count} rows" if count > 1 else "one row"
         said.append(f"{short(middle)} times ({short(low)} to {short(high)}) for {name}, {1000 * seconds:.3g} ms more")
     clock = "CPU time" if placement(uq)[0].type == "cpu" else "time"
-    finding = Finding("cost_ratio", "green", f"A prediction takes {'; '.join(said)} ({clock}, quartiles).", "", middle, low, high, 1.0)
+    finding = Finding(
+        "cost_ratio", "green", f"A prediction takes {'; '.join(said)} ({clock}, quartiles).", "", middle, low, high, 1.0
+    )
     chart = Chart("cost", "Times the base model", "rows at once", tuple(bars))
     return Part("cost", title, about, findings=(finding,), figures=figures, charts=(chart,))
 
@@ -65,25 +66,25 @@ def _first(batch: Batch, count: int, rows: int) -> Batch:
     return Batch(tuple(mapped(cut, arg) for arg in batch.args), mapped(cut, batch.kwargs), None)
 
 
-def _ratio(
-    base: Callable[[], Any], ours: Callable[[], Any], uq: Predictor[Any]
-) -> tuple[float, float, float, float]:
+def _ratio(base: nn.Module, uq: Predictor[Any], part: Batch) -> tuple[float, float, float, float]:
     """Quartiles of the ratio of times and, as the last, the median of the difference in seconds."""
+
+    def seconds(model: nn.Module, repeats: int) -> float:
+        return _seconds(lambda: model(*part.args, **part.kwargs), repeats, placement(uq)[0])
+
     with torch.no_grad():
-        for _ in range(2):
-            base(), ours()  # the first calls set things up
-        one = _seconds(base, 1, uq) + _seconds(ours, 1, uq)
+        for _ in range(3):  # the first calls set things up
+            one = seconds(base, 1) + seconds(uq, 1)
         repeats = max(1, round(LEAST_SECONDS / max(one / 2, 1e-7)))
         rounds = int(min(max(MOST_SECONDS / max(one * repeats, 1e-7), LEAST_ROUNDS), MOST_ROUNDS))
-        pairs = [(_seconds(base, repeats, uq), _seconds(ours, repeats, uq)) for _ in range(rounds)]
+        pairs = [(seconds(base, repeats), seconds(uq, repeats)) for _ in range(rounds)]
     low, middle, high = quantiles([second / max(first, 1e-9) for first, second in pairs], n=4)
     extra = quantiles([second - first for first, second in pairs], n=2)[0]
     return low, middle, high, extra
 
 
-def _seconds(call: Callable[[], Any], repeats: int, uq: Predictor[Any]) -> float:
+def _seconds(call: Callable[[], Any], repeats: int, device: torch.device) -> float:
     """Seconds of one call, those of the processor where it does the work."""
-    device = placement(uq)[0]
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     if device.type == "cuda":
         torch.cuda.synchronize(device)

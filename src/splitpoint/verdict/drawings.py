@@ -88,7 +88,10 @@ def plot(shown: Plot) -> str:
     below = TOP + HEIGHT + 50
     for place, (title, style) in enumerate(styles.items()):
         line = below + 16 * place
-        parts += [svg.line(x.start, line - 4, x.start + 24, line - 4, style), svg.text(x.start + 30, line, title, "small")]
+        parts += [
+            svg.line(x.start, line - 4, x.start + 24, line - 4, style),
+            svg.text(x.start + 30, line, title, "small"),
+        ]
     ends = "; ".join(f"{curve.title}: {short(curve.y[0])} to {short(curve.y[-1])}" for curve in shown.curves)
     height = below + 16 * len(styles) - 8
     return svg.drawing(WIDTH, height, f"{shown.title} over the {shown.axis}. {ends}.", parts)

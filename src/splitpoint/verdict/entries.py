@@ -210,13 +210,17 @@ def classes(
     kept = _keeper(rows, entries)
 
     def probabilities(values: Tensor) -> Tensor:
-        return values.movedim(axis, -1).flatten(1, -2)[rows, entries].double() if values.dim() > 2 else values.double()[rows]
+        return (
+            values.movedim(axis, -1).flatten(1, -2)[rows, entries].double()
+            if values.dim() > 2
+            else values.double()[rows]
+        )
 
     probs, base = probabilities(prediction.probs), probabilities(prediction.base_probs)
     right = label[rows, entries].long()
     if len(right) and int(right.max()) >= probs.shape[1]:
         raise SettingsError(
-            f"Expected labels from 0 to {probs.shape[1] - 1}, but got {int(right.max())}; check the targets of the test rows."
+            f"Expected labels from 0 to {probs.shape[1] - 1}, but got {int(right.max())}; check the targets."
         )
     confidence, choice = probs.max(1)
     base_confidence, base_choice = base.max(1)

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -214,10 +215,11 @@ def aurc_influence(score: Tensor, loss: Tensor) -> Tensor:
     starts = last - count
     weight = _group_means(tails, starts, last)[group]
     share = last.double() / len(loss)
-    by_group = share.new_zeros(len(count)).index_add_(0, group, loss) / share / len(loss)
+    by_group: Tensor = share.new_zeros(len(count)).index_add_(0, group, loss) / share / len(loss)
     above = by_group.flip(0).cumsum(0).flip(0)[group]
     found = loss * weight
-    return found - found.mean() + loss.mean() - above
+    influence: Tensor = found - found.mean() + loss.mean() - above
+    return influence
 
 
 def _group_means(values: Tensor, starts: Tensor, stops: Tensor) -> Tensor:
@@ -239,9 +241,7 @@ def beta_share(x: float, a: float, b: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - beta_share(1 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
     c, d = 1.0, 1 / _kept(1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, ROUNDS):
@@ -259,11 +259,13 @@ def _kept(value: float) -> float:
     return value if abs(value) > TINY else TINY
 
 
+@lru_cache(maxsize=4096)
 def beta_quantile(share: float, a: float, b: float) -> float:
     """Where ``I_x(a, b)`` reaches a share."""
     return _bisected(lambda x: beta_share(x, a, b), share, 0.0, 1.0)
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(share: float, freedom: float) -> float:
     """Quantile above one half of Student's t; of the normal distribution for infinitely many degrees of freedom.
 

@@ -31,7 +31,9 @@ def identity(uq: Predictor[Any], rows: dict[str, int], entries: int) -> dict[str
         "layer": str(getattr(uq, "layer", "")),
         "data": ", ".join(f"{count:,} {name} rows" for name, count in rows.items()),
         "targets": f"{entries:,} entries of the test rows are judged",
-        "versions": ", ".join(f"{name} {software[name]}" for name in ("splitpoint", "source", "torch", "numpy", "python")),
+        "versions": ", ".join(
+            f"{name} {software[name]}" for name in ("splitpoint", "source", "torch", "numpy", "python")
+        ),
     }
     return {name: value for name, value in known.items() if value}
 

@@ -106,14 +106,17 @@ def verdict(
         return gathered(seen(uq, data, what, targets=True, energy=energy, progress=progress), reading)
 
     found = gather(test, "test", ood is not None)
-    known = {name: gather(data, name) for name, data in (("train", train), ("calibration", calibration)) if data is not None}
+    known = {
+        name: gather(data, name) for name, data in (("train", train), ("calibration", calibration)) if data is not None
+    }
     strange = None
     if ood is not None:
         batches = seen(uq, ood, "ood", targets=False, energy=True, progress=progress)
         strange = joined([row_parts(one.prediction, one.energy, None) for one in batches])
     checks = [of_check(check, "fit") for check in uq.checks]
-    if hasattr(uq, "verify"):
-        checks.append(of_check(uq.verify(), "model"))
+    verify = getattr(uq, "verify", None)
+    if verify is not None:
+        checks.append(of_check(verify(), "model"))
     parts = measure(found, known, strange, checks)
     if cost and found.first is not None:
         parts.insert(-1, cost_part(uq, found.first, _rows(found.first)))
@@ -145,9 +148,7 @@ def gathered(batches: Iterable[Seen], reading: Reading) -> Gathered:
     return Gathered(joint, joined(rows), answers, first, worst, levels, reference)
 
 
-def measure(
-    test: Gathered, known: dict[str, Gathered], strange: Rows | None, checks: list[Finding]
-) -> list[Part]:
+def measure(test: Gathered, known: dict[str, Gathered], strange: Rows | None, checks: list[Finding]) -> list[Part]:
     """All parts but the cost of a prediction: a function of predictions and targets alone.
 
     Args:

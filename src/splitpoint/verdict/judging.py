@@ -40,6 +40,7 @@ class Question:
         over: how far off on the other side of the promise deserves yellow; `over_trouble` is what it means.
         over_trouble: the same of the other side.
         key: whether nothing can be said of the predictor as long as this cannot be told.
+        minor: whether it is one of many alike, which pages fold where they are fine.
         proof: what the 95% bounds have to exceed for green, for numbers that are worth nothing below.
     """
 
@@ -54,6 +55,7 @@ class Question:
     over: float = math.inf
     over_trouble: str = ""
     key: bool = False
+    minor: bool = False
     proof: float = -math.inf
 
     def light(self, alpha: float) -> Light:
@@ -95,7 +97,8 @@ class Finding:
         low: end of the 95% interval; `high` likewise.
         high: the other end.
         promise: what it should be; NaN where nothing is promised.
-        key: see `Question`.
+        key: see `Question`; `minor` likewise.
+        minor: the same.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Finding:
     high: float = math.nan
     promise: float = math.nan
     key: bool = False
+    minor: bool = False
 
 
 def answered(question: Question, alpha: float) -> Finding:
@@ -124,6 +128,7 @@ def answered(question: Question, alpha: float) -> Finding:
         high,
         question.promise,
         question.key,
+        question.minor,
     )
 
 
@@ -139,8 +144,8 @@ def of_check(check: Check, source: str) -> Finding:
 def short(value: float) -> str:
     """A number for people.
 
-    >>> short(0.95432), short(1234.5), short(float("nan"))
-    ('0.954', '1,234', 'unknown')
+    >>> short(0.95432), short(-0.0041), short(1234.5), short(float("nan"))
+    ('0.954', '-0.004', '1,234', 'unknown')
     """
     if math.isnan(value):
         return "unknown"
@@ -148,7 +153,9 @@ def short(value: float) -> str:
         return "infinite" if value > 0 else "-infinite"
     if abs(value) >= 1000:
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.3g}"
-    return f"{value:.3f}" if 0.1 <= abs(value) < 10 else f"{value:.3g}"
+    if 0.0005 <= abs(value) < 10:
+        return f"{value:.3f}"
+    return f"{value + 0.0:.3g}"
 
 
 def with_bounds(estimate: Estimate) -> str:

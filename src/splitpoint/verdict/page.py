@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -14,18 +14,18 @@ from splitpoint.report import gallery
 from splitpoint.report.markup import figure, prose
 from splitpoint.report.page import asset
 from splitpoint.verdict.drawings import chart, plot
-from splitpoint.verdict.judging import FALSE_ALARMS, LIGHTS, Light
+from splitpoint.verdict.judging import FALSE_ALARMS, LIGHTS, Finding, Light
 from splitpoint.verdict.parts import Part, Table
 from splitpoint.verdict.result import Judged, Verdict
 
 READING = (
     "Numbers in brackets are 95% error bars of each number by itself: exact for shares (Clopper-Pearson), by the "
     "influence of every row for the rest (DeLong for AUROC). Entries of one row do not count as independent.",
-    "Red and yellow: a number is off by enough to matter, and by more than chance explains. {questions} numbers on this "
-    "page are held against a promise; their bounds are widened (Bonferroni) so that chance alone turns any light of a "
-    "page without faults yellow or red with a probability of at most {alarms:.0%}.",
-    "Green: the error bar excludes that the number is badly off. Cannot tell: it does not, but it does not show that it "
-    "is off either; more rows would tell. It says so of the whole where it is so of what matters most.",
+    "Red and yellow: a number is off by enough to matter, and by more than chance explains. {questions} numbers on "
+    "this page are held against a promise; their bounds are widened (Bonferroni) so that chance alone turns any light of "
+    "a page without faults yellow or red with a probability of at most {alarms:.0%}.",
+    "Green: the error bar excludes that the number is badly off. Cannot tell: it does not, but it does not show that "
+    "it is off either; more rows would tell. It says so of the whole where it is so of what matters most.",
     "All this holds for rows like the test rows. Nothing follows for others.",
 )
 
@@ -41,7 +41,9 @@ def page(verdict: Verdict) -> str:
         verdict=_verdict(verdict),
         summary=_summary(verdict),
         sections="".join(map(_section, verdict.parts)),
-        identity="".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in verdict.identity.items()),
+        identity="".join(
+            f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in verdict.identity.items()
+        ),
         reading="".join(map(prose, reading)),
     )
 
@@ -70,18 +72,29 @@ def _summary(verdict: Verdict) -> str:
 
 def _section(judged: Judged) -> str:
     part = judged.part
-    findings = "".join(
+    folded = [one for one in judged.findings if one.minor and one.light == "green"]
+    shown = [one for one in judged.findings if one not in folded]
+    more = (
+        f"<details><summary>{len(folded)} more that are fine</summary>{_findings(folded)}</details>" if folded else ""
+    )
+    head = html.escape(part.title) + (light(judged.light) if judged.findings else "")
+    drawn = _drawings(part)
+    figures = figure(drawn, part.note, tiled=True) if drawn else ""
+    tables = "".join(map(_table, part.tables))
+    return (
+        f'<section id="{part.name}"><h2>{head}</h2>{prose(part.about)}{_findings(shown)}{more}{figures}{tables}'
+        "</section>\n"
+    )
+
+
+def _findings(shown: Sequence[Finding]) -> str:
+    items = "".join(
         f"<li>{light(one.light)}<div>{_said(one.statement)}"
         + (f"<small>{_said(one.advice)}</small>" if one.advice else "")
         + "</div></li>"
-        for one in judged.findings
+        for one in shown
     )
-    head = html.escape(part.title) + (light(judged.light) if judged.findings else "")
-    body = f'<ul class="findings">{findings}</ul>' if findings else ""
-    drawn = _drawings(part)
-    shown = figure(drawn, part.note, tiled=True) if drawn else ""
-    tables = "".join(map(_table, part.tables))
-    return f'<section id="{part.name}"><h2>{head}</h2>{prose(part.about)}{shown}{tables}{body}</section>\n'
+    return f'<ul class="findings">{items}</ul>' if items else ""
 
 
 def _drawings(part: Part) -> str:
@@ -93,7 +106,10 @@ def _drawings(part: Part) -> str:
 
 
 def _reliabilities(shown: Mapping[str, Any]) -> tuple[Reliability, Reliability]:
-    before, after = (Reliability(*(tuple(shown[name][key]) for key in ("confidence", "accuracy", "count"))) for name in ("base", "calibrated"))
+    before, after = (
+        Reliability(*(tuple(shown[name][key]) for key in ("confidence", "accuracy", "count")))
+        for name in ("base", "calibrated")
+    )
     return before, after
 
 
@@ -103,15 +119,21 @@ def _table(shown: Table) -> str:
     images = shown.images or ("",) * len(shown.rows)
     body = "".join(
         f'<tr><th scope="row">{html.escape(first)}</th>'
-        + (f'<td><img src="data:image/png;base64,{image}" width="56" alt="input of row {html.escape(first)}"></td>' if image else "<td></td>" if shown.images else "")
+        + (
+            f'<td><img src="data:image/png;base64,{image}" width="56" alt="input of row {html.escape(first)}"></td>'
+            if image
+            else "<td></td>"
+            if shown.images
+            else ""
+        )
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
         + "</tr>"
         for (first, *cells), image in zip(shown.rows, images, strict=True)
     )
     first, rest = head.split("</th>", 1)
     return (
-        f'<div class="scroll worst" tabindex="0" role="region" aria-label="{html.escape(shown.name)}"><table><thead><tr>'
-        f"{first}</th>{picture}{rest}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="scroll worst" tabindex="0" role="region" aria-label="{html.escape(shown.name)}"><table><thead>'
+        f"<tr>{first}</th>{picture}{rest}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 

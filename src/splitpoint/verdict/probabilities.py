@@ -1,4 +1,4 @@
-"""Probabilities: whether they are what they say, in all, by bin and where the score is high or low; and sets of classes.
+"""Probabilities: whether they are what they say, in all, by bin and by score; and sets of classes.
 
 Even perfect probabilities have a calibration error on few rows. What it would be is found by drawing labels from the
 probabilities themselves; only what is above that counts.
@@ -25,10 +25,10 @@ BINS, FINE = 15, 20
 DRAWS = 2_000
 """Sets of labels that are drawn."""
 
-OFF, BADLY_OFF = 0.025, 0.05
+OFF, BADLY_OFF = 0.04, 0.08
 """Calibration error above its floor, or confidence above accuracy, that matters, and that matters a lot."""
 
-SHY = 0.05
+SHY = 0.06
 """How far accuracy may be above confidence."""
 
 
@@ -36,9 +36,7 @@ def probability_part(entries: Classes) -> Part:
     """Calibration error, confidence against accuracy, and both by part of the score."""
     right = ~entries.wrong
     clumped = clumping(entries.confidence, right, entries.row)
-    excess = Excess(
-        top_gap(entries.confidence, right, BINS), drawn_gaps(entries.confidence) * math.sqrt(clumped)
-    )
+    excess = Excess(top_gap(entries.confidence, right, BINS), drawn_gaps(entries.confidence) * math.sqrt(clumped))
     gap, accuracy = mean_of(entries.confidence - right.double(), entries.row), share_of(right, entries.row)
     advice = (
         "Fit with calibration= rows that the model has not seen; if it was calibrated, these rows differ from the "
@@ -68,7 +66,7 @@ def probability_part(entries: Classes) -> Part:
         "nll": float(-entries.likelihood.clamp(min=torch.finfo(torch.float64).tiny).log().mean()),
         "brier": float(entries.brier.mean()),
     }
-    title, label = "Confidence less accuracy", "total score, lowest to highest"
+    title, label = "Confidence less accuracy, by part", "total score, lowest to highest"
     return Part(
         "probabilities",
         "Probabilities",
@@ -81,9 +79,9 @@ def probability_part(entries: Classes) -> Part:
             "base": _bins(entries.base_confidence, entries.base_choice == entries.label),
             "calibrated": _bins(entries.confidence, right),
         },
-        note="Left: accuracy against confidence in 15 bins, larger marks for more rows; hollow and dashed the base "
-        "model, full this predictor. Right: what confidence has above accuracy where the score is low and high, with "
-        "95% bars.",
+        note="Reliability: accuracy against confidence in 15 bins, larger marks for more rows; hollow and dashed the "
+        "base model, full this predictor. By part: what confidence has above accuracy where the score is low and high, "
+        "with 95% bars.",
     )
 
 
@@ -93,7 +91,7 @@ def _bins(confidence: Tensor, right: Tensor) -> dict[str, list[float]]:
 
 
 def clumping(confidence: Tensor, right: Tensor, row: Tensor) -> float:
-    """How many times as much the mean of ``right - confidence`` varies as it would over independent entries; at least 1.
+    """How many times as much the mean of ``right - confidence`` varies as over independent entries; at least 1.
 
     Where every row is one entry it is 1.
     """
@@ -128,7 +126,9 @@ def _deciles(entries: Classes, right: Tensor, clumped: float) -> Iterator[tuple[
         gap = Mean(float((confidence - right[own].double()).mean()), error)
         says = f"Confidence less accuracy in part {number} of {len(groups)} by total score"
         trouble = "Probabilities of rows with such scores are off, whatever they are on average: treat these with care."
-        question = Question(f"confidence_decile_{number}", gap, 0.0, "high", DECILE_SHORT, DECILE_BAD, says, trouble)
+        question = Question(
+            f"confidence_decile_{number}", gap, 0.0, "high", DECILE_SHORT, DECILE_BAD, says, trouble, minor=True
+        )
         yield question, Bar(str(number), gap.value, *gap.shown, 0.0, len(own))
 
 
@@ -147,7 +147,10 @@ def set_part(entries: Classes, level: float) -> Part:
         f"{short(size.shown[1])}).",
         (question,),
         figures={"set_coverage": share.value, "set_size": size.value, "set_level": level},
-        charts=(Chart("set_deciles", f"By part of the score, level {level:g}", "total score, lowest to highest", tuple(bars)),),
+        charts=(
+            Chart(
+                "set_deciles", f"By part of the score, level {level:g}", "total score, lowest to highest", tuple(bars)
+            ),
+        ),
         note="Dashed: what is promised on average over all parts. Bars: 95%, exact binomial.",
     )
-

@@ -11,7 +11,7 @@ from torch import Tensor
 from splitpoint import metrics
 from splitpoint.verdict.coverage import Channels, rank_in_channel
 from splitpoint.verdict.entries import Classes, Numbers
-from splitpoint.verdict.estimates import Estimate, Mean, auroc_influence, aurc_influence, row_error
+from splitpoint.verdict.estimates import Estimate, Mean, aurc_influence, auroc_influence, row_error
 from splitpoint.verdict.judging import Finding, Question
 from splitpoint.verdict.parts import Bar, Chart, Curve, Part, Plot
 
@@ -41,21 +41,23 @@ def number_part(entries: Numbers, levels: tuple[float, ...]) -> Part:
     questions = [_useful(saved["total"][0], "Share of the mean error that refusing rows by `total` saves, on average")]
     for name in ("width", "aleatoric"):
         behind = _difference(saved[name], saved["total"], entries.row)
-        questions.append(_rival(name, f"the {name} of the interval" if name == "width" else "`aleatoric`", behind, "Saving"))
+        questions.append(
+            _rival(name, f"the {name} of the interval" if name == "width" else "`aleatoric`", behind, "Saving")
+        )
     figures = {f"saved_{name}": estimate.value for name, (estimate, _) in saved.items()}
     figures["spearman_total"] = metrics.spearman(ranks["total"], loss)
     figures["aurc"] = metrics.aurc(ranks["total"], loss)
     return Part(
         "ranking",
         "Finding errors",
-        "Rows with the highest total score are refused first. A score is worth something if the error of the rest falls; "
-        "the width of the interval does that for free.",
+        "Rows with the highest total score are refused first. A score is worth something if the error of the rest "
+        "falls; the width of the interval does that for free.",
         questions,
         figures=figures,
         charts=(_chart("saved", "Share of the error saved", {name: one for name, (one, _) in saved.items()}, 0.0),),
-        plots=(_curves({name: (rank, loss) for name, rank in ranks.items()}, "mean error, in units of the median one"),),
-        note="Left: share of the mean error saved, averaged over all shares of refused rows, with 95% bars. Right: mean "
-        "error of the rows that are kept.",
+        plots=(_curves({name: (rank, loss) for name, rank in ranks.items()}, "Mean error of what is kept"),),
+        note="Saved: what refusing rows by a score saves of the mean error, averaged over all shares of refused rows, "
+        "with 95% bars. Curves: mean error of the rows that are kept, in units of the median one.",
     )
 
 
@@ -64,10 +66,10 @@ def class_part(entries: Classes) -> Part:
     wrong = entries.wrong
     scores = {"total": entries.total, "entropy": entries.base_entropy, "max_probability": 1 - entries.base_confidence}
     about = (
-        "Whether wrong answers have higher scores than right ones (AUROC), beside the entropy and the largest probability "
-        "of the base model, which are free."
+        "Whether wrong answers have higher scores than right ones (AUROC), beside the entropy and the largest "
+        "probability of the base model, which are free."
     )
-    curves = _curves({name: (score, wrong.double()) for name, score in scores.items()}, "share of wrong answers")
+    curves = _curves({name: (score, wrong.double()) for name, score in scores.items()}, "Wrong among what is kept")
     errors = int(wrong.sum())
     figures = {"errors": float(errors)}
     if min(errors, len(wrong) - errors) < FEWEST:
@@ -88,9 +90,11 @@ def class_part(entries: Classes) -> Part:
         about,
         questions,
         figures=figures,
-        charts=(_chart("auroc_error", "AUROC for wrong answers", {name: one for name, (one, _) in found.items()}, 0.5),),
+        charts=(
+            _chart("auroc_error", "AUROC for wrong answers", {name: one for name, (one, _) in found.items()}, 0.5),
+        ),
         plots=(curves,),
-        note="Left: AUROC with 95% bars (DeLong). Right: share of wrong answers among those that are kept.",
+        note="AUROC with 95% bars (DeLong), and the share of wrong answers among those that are kept.",
     )
 
 
@@ -130,10 +134,7 @@ def _rival(name: str, title: str, behind: Mean, unit: str) -> Question:
 
 
 def _chart(name: str, title: str, found: Mapping[str, Estimate], promise: float) -> Chart:
-    bars = (
-        Bar(key.replace("_", " "), one.value, *one.shown, promise, 0)
-        for key, one in found.items()
-    )
+    bars = (Bar(key.replace("_", " "), one.value, *one.shown, promise, 0) for key, one in found.items())
     return Chart(name, title, "score", tuple(bars))
 
 
@@ -148,4 +149,3 @@ def _curves(scores: Mapping[str, tuple[Tensor, Tensor]], title: str) -> Plot:
             Curve(name.replace("_", " "), tuple(found.coverage[places].tolist()), tuple(found.risk[places].tolist()))
         )
     return Plot("risk_coverage", title, "share of the rows kept", tuple(curves))
-

@@ -103,9 +103,7 @@ class Verdict:
         write_text(place, page(self))
 
 
-def conclude(
-    parts: Iterable[Part], identity: Mapping[str, str], figures: Mapping[str, float]
-) -> Verdict:
+def conclude(parts: Iterable[Part], identity: Mapping[str, str], figures: Mapping[str, float]) -> Verdict:
     """Judge all questions of all parts together."""
     parts = list(parts)
     asked = [question for part in parts for question in part.questions]
@@ -121,7 +119,9 @@ def conclude(
     whole = dict(figures)
     for part in parts:
         whole |= part.figures
-    return Verdict(light, HEADLINES[light], _reasons(light, findings, lost), findings, whole, identity, tuple(judged), len(asked))
+    return Verdict(
+        light, HEADLINES[light], _reasons(light, findings, lost), findings, whole, identity, tuple(judged), len(asked)
+    )
 
 
 def _reasons(light: Light, findings: Sequence[Finding], lost: Sequence[Finding]) -> tuple[str, ...]:

@@ -48,7 +48,10 @@ def overlap_questions(keys: Mapping[str, Tensor]) -> Iterator[Question]:
     """
     advice = {
         ("test", "train"): "The model has seen these answers: nothing on this page holds for new rows. Take them out.",
-        ("calibration", "train"): "The model is better on rows that it has seen, so that calibration on them promises too "
+        (
+            "calibration",
+            "train",
+        ): "The model is better on rows that it has seen, so that calibration on them promises too "
         "much: calibrate on fresh rows.",
         ("test", "calibration"): "These rows were calibrated on, so that they flatter the calibration: take them out.",
     }
@@ -76,7 +79,9 @@ def clean_findings(keys: Mapping[str, Tensor]) -> Iterator[Finding]:
     for asked, among in (("test", "train"), ("calibration", "train"), ("test", "calibration")):
         if asked in keys and among in keys and not torch.isin(keys[asked], keys[among]).any():
             share = Share(0.0, float(len(keys[asked])))
-            says = f"None of the {len(keys[asked])} {asked} rows is one of the {len(keys[among])} {_called(among)} rows."
+            says = (
+                f"None of the {len(keys[asked])} {asked} rows is one of the {len(keys[among])} {_called(among)} rows."
+            )
             yield Finding(f"{asked}_among_{among}", "green", says, "", 0.0, *share.shown, 0.0)
 
 
@@ -109,8 +114,8 @@ def _freedom(found: Mapping[str, Mean]) -> float:
 
 def _memorised(error: str) -> str:
     return (
-        f"The model has memorised its training rows, so that nothing learned from its {error} on them holds for new ones: "
-        "give fit calibration= rows, or residuals='refit'; a smaller or regularised network would do better."
+        f"The model has memorised its training rows, so that nothing learned from its {error} on them holds for new "
+        "ones: give fit calibration= rows, or residuals='refit'; a smaller or regularised network would do better."
     )
 
 

@@ -52,8 +52,8 @@ def known_scores(rows: Rows) -> dict[str, Tensor]:
 def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
     """AUROC of support for rows out of distribution, beside the free scores."""
     about = (
-        f"{len(ood.support)} rows that you say are out of distribution, against {len(test.support)} test rows: how often "
-        "one of the former scores above one of the latter (AUROC), beside scores that are free."
+        f"{len(ood.support)} rows that you say are out of distribution, against {len(test.support)} test rows: how "
+        "often one of the former scores above one of the latter (AUROC), beside scores that are free."
     )
     title, fewest = "Out of distribution", min(len(test.support), len(ood.support))
     if fewest < FEWEST:
@@ -66,7 +66,7 @@ def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
     questions = [
         Question(
             "auroc_ood", found["support"][0], BLIND, "low", 0.0, REVERSED, "AUROC of `support` for these inputs",
-            "Support hardly sees them: choose another layer (sp.layers lists them), or rely on no flag for such inputs.",
+            "Support hardly sees them: choose another layer (sp.layers lists them), or rely on no flag.",
         )
     ]  # fmt: skip
     figures = {"auroc_ood": found["support"][0].value}
@@ -76,7 +76,9 @@ def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
         behind = Mean(ahead, error.error, error.freedom)
         trouble = f"Use {FREE[name]} to find such inputs: it is free, and better here."
         says = f"AUROC by which {FREE[name]} is ahead of `support`"
-        questions.append(Question(f"support_against_{_name(name)}", behind, 0.0, "high", BEHIND, FAR_BEHIND, says, trouble))
+        questions.append(
+            Question(f"support_against_{_name(name)}", behind, 0.0, "high", BEHIND, FAR_BEHIND, says, trouble)
+        )
         figures[f"auroc_ood_{_name(name)}"] = found[name][0].value
     if not ood.flags.isnan().any():
         figures["flag_rate_ood"] = float(ood.flags.mean())
@@ -89,8 +91,8 @@ def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
         figures=figures,
         charts=(_chart({name: one for name, (one, _) in found.items()}),),
         histogram=_histogram(test.support, ood.support, threshold),
-        note="Left: AUROC with 95% bars (DeLong). Right: support of test rows (full outline) and of those out of "
-        "distribution (dashed), as shares of each; rows right of the upright line are flagged.",
+        note="AUROC with 95% bars (DeLong). Support of test rows (full outline) and of those out of distribution "
+        "(dashed), as shares of each; rows right of the upright line are flagged.",
     )
 
 
@@ -119,7 +121,9 @@ def nominal(reference: Reference) -> float:
 
 def flag_part(test: Rows, reference: Reference | None, calibration: Rows | None) -> Part | None:
     """Flags among test rows, and whether support tells them from calibration rows; None where neither can be known."""
-    questions, figures, bars = [], {}, []
+    questions: list[Question] = []
+    figures: dict[str, float] = {}
+    bars: list[Bar] = []
     if reference is not None and not test.flags.isnan().any():
         share, aim = mean_of(test.flags, torch.arange(len(test.flags))), nominal(reference)
         found: Estimate = share_of(test.flags > 0, torch.arange(len(test.flags))) if _single(test.flags) else share
@@ -128,9 +132,7 @@ def flag_part(test: Rows, reference: Reference | None, calibration: Rows | None)
             "set_threshold (shifted data, or a threshold learned on training rows)."
         )
         says = f"Share of test rows that are flagged, {aim:.3g} by design"
-        questions.append(
-            Question("flag_rate", found, aim, "high", FLAGS * aim, MOST_FLAGS * aim, says, trouble)
-        )
+        questions.append(Question("flag_rate", found, aim, "high", FLAGS * aim, MOST_FLAGS * aim, says, trouble))
         figures |= {"flag_rate": found.value, "flag_rate_nominal": aim}
         bars.append(Bar("test", found.value, *found.shown, aim, len(test.flags)))
     if calibration is not None and min(len(test.support), len(calibration.support)) >= FEWEST:
@@ -149,7 +151,7 @@ def flag_part(test: Rows, reference: Reference | None, calibration: Rows | None)
     return Part(
         "flags",
         "Are the test rows ordinary?",
-        "Flags among rows that should be in distribution, and how their support compares with that of calibration rows.",
+        "Flags among rows that should be in distribution, and their support beside that of calibration rows.",
         questions,
         figures=figures,
         charts=(Chart("flag_rate", "Flagged", "rows", tuple(bars)),) if bars else (),

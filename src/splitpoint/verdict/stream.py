@@ -65,7 +65,9 @@ def keys(batch: Batch, rows: int) -> Tensor:
     parts = [part for part in [*batch.inputs().values(), batch.target] if part is not None and part.dim()]
     arrays = [_plain(part).reshape(rows, -1).numpy() for part in parts if len(part) == rows]
     found = [
-        int.from_bytes(hashlib.blake2b(b"".join(array[row].tobytes() for array in arrays), digest_size=8).digest(), "big")
+        int.from_bytes(
+            hashlib.blake2b(b"".join(array[row].tobytes() for array in arrays), digest_size=8).digest(), "big"
+        )
         for row in range(rows)
     ]
     return torch.tensor([value - (1 << 63) for value in found], dtype=torch.long)

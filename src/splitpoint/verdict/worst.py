@@ -25,7 +25,7 @@ class Worst:
 
     def add(self, entries: Numbers | Classes, images: Tensor | None, start: int) -> None:
         """Consider a batch, whose first row has the number `start`; `images` (N, C, H, W) are its inputs."""
-        found = entries if self.entries is None else joined([self.entries, entries])  # type: ignore[type-var]
+        found = entries if self.entries is None else joined([self.entries, entries])
         places = surprise(found).nan_to_num(nan=torch.inf).argsort(descending=True, stable=True)[:MOST]
         self.entries = chosen(found, places)
         rows = self.entries.row.tolist()
@@ -36,17 +36,19 @@ class Worst:
     def part(self) -> Part:
         """A table of them."""
         assert self.entries is not None
-        head, rows = (_numbers if isinstance(self.entries, Numbers) else _classes)(self.entries)  # type: ignore[operator]
+        head, rows = _numbers(self.entries) if isinstance(self.entries, Numbers) else _classes(self.entries)
         images = tuple(_png(self.images[row]) if row in self.images else "" for row in self.entries.row.tolist())
-        what = "error over the half of the interval that it is on" if isinstance(self.entries, Numbers) else (
-            "least probable right answer"
+        what = (
+            "error over the half of the interval that it is on"
+            if isinstance(self.entries, Numbers)
+            else ("least probable right answer")
         )
         table = Table("worst", "", head, rows, images if any(images) else ())
         return Part("worst", "Worst rows", f"By {what}; look at them, some may be mislabelled.", tables=(table,))
 
 
 def surprise(entries: Numbers | Classes) -> Tensor:
-    """How unlikely the predictor thought what was observed: the error over the half-width on its side, or ``-log p``."""
+    """How unlikely the predictor thought the target: the error over the half-width on its side, or ``-log p``."""
     if isinstance(entries, Classes):
         return -entries.likelihood.clamp(min=torch.finfo(torch.float64).tiny).log()
     up, down = entries.uppers[:, -1] - entries.mean, entries.mean - entries.lowers[:, -1]
@@ -57,7 +59,14 @@ def surprise(entries: Numbers | Classes) -> Tensor:
 def _numbers(entries: Numbers) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     several = bool((entries.channel > 0).any())
     head = ("row", *(("output",) if several else ()), "target", "predicted", "lower", "upper", "total", "error / half")
-    columns = [entries.target, entries.mean, entries.lowers[:, -1], entries.uppers[:, -1], entries.total, surprise(entries)]
+    columns = [
+        entries.target,
+        entries.mean,
+        entries.lowers[:, -1],
+        entries.uppers[:, -1],
+        entries.total,
+        surprise(entries),
+    ]
     lines = []
     for place, row in enumerate(entries.row.tolist()):
         output = (str(int(entries.channel[place])),) if several else ()
