@@ -35,7 +35,9 @@ def gets_one(name, own):
     said = found.to_dict()
     text = json.dumps(said, allow_nan=False)
     assert json.loads(text)["light"] == found.light
-    asked = {"regression": {"coverage", "winkler", "saved_total"}, "classification": {"ece", "accuracy", "nll"}}[task.task]
+    asked = {"regression": {"coverage", "winkler", "saved_total"}, "classification": {"ece", "accuracy", "nll"}}[
+        task.task
+    ]
     assert asked <= found.figures.keys()
     assert all(isinstance(value, float) for value in found.figures.values())
     assert {one["part"] for one in said["findings"]} <= said["parts"].keys()

@@ -22,8 +22,8 @@ READING = (
     "Numbers in brackets are 95% error bars of each number by itself: exact for shares (Clopper-Pearson), by the "
     "influence of every row for the rest (DeLong for AUROC). Entries of one row do not count as independent.",
     "Red and yellow: a number is off by enough to matter, and by more than chance explains. {questions} numbers on "
-    "this page are held against a promise; their bounds are widened (Bonferroni) so that chance alone turns any light of "
-    "a page without faults yellow or red with a probability of at most {alarms:.0%}.",
+    "this page are held against a promise; their bounds are widened (Bonferroni) so that chance alone turns any light "
+    "of a page without faults yellow or red with a probability of at most {alarms:.0%}.",
     "Green: the error bar excludes that the number is badly off. Cannot tell: it does not, but it does not show that "
     "it is off either; more rows would tell. It says so of the whole where it is so of what matters most.",
     "All this holds for rows like the test rows. Nothing follows for others.",

@@ -15,7 +15,7 @@ from torch import Tensor
 from splitpoint.metrics.classification import binned, top_gap
 from splitpoint.verdict.coverage import DECILE_BAD, DECILE_SHORT, parts_of, promised
 from splitpoint.verdict.entries import Classes
-from splitpoint.verdict.estimates import Excess, Mean, mean_of, row_error, share_of
+from splitpoint.verdict.estimates import Excess, mean_of, row_error, share_of
 from splitpoint.verdict.judging import Question, short
 from splitpoint.verdict.parts import Bar, Chart, Part
 
@@ -37,7 +37,7 @@ def probability_part(entries: Classes) -> Part:
     right = ~entries.wrong
     clumped = clumping(entries.confidence, right, entries.row)
     excess = Excess(top_gap(entries.confidence, right, BINS), drawn_gaps(entries.confidence) * math.sqrt(clumped))
-    gap, accuracy = mean_of(entries.confidence - right.double(), entries.row), share_of(right, entries.row)
+    confidence, accuracy = float(entries.confidence.mean()), share_of(right, entries.row)
     advice = (
         "Fit with calibration= rows that the model has not seen; if it was calibrated, these rows differ from the "
         "calibration rows."
@@ -49,29 +49,29 @@ def probability_part(entries: Classes) -> Part:
             f"Probabilities are off by that much on average. {advice}", key=True,
         ),
         Question(
-            "overconfidence", gap, 0.0, "high", OFF, BADLY_OFF, "Mean confidence less accuracy",
+            "accuracy", accuracy, confidence, "low", OFF, BADLY_OFF,
+            f"Share of right answers, where mean confidence is {short(confidence)}",
             f"The model is surer than it is right. {advice}", SHY,
             f"The model is right more often than it is sure. {advice}", key=True,
         ),
     ]  # fmt: skip
-    deciles = list(_deciles(entries, right, clumped))
+    deciles = list(_deciles(entries, right))
     questions += [question for question, _ in deciles]
     figures = {
         "accuracy": accuracy.value,
-        "confidence": float(entries.confidence.mean()),
-        "overconfidence": gap.value,
+        "confidence": confidence,
+        "overconfidence": confidence - accuracy.value,
         "ece": excess.found,
         "ece_floor": excess.floor,
         "ece_base": top_gap(entries.base_confidence, entries.base_choice == entries.label, BINS),
         "nll": float(-entries.likelihood.clamp(min=torch.finfo(torch.float64).tiny).log().mean()),
         "brier": float(entries.brier.mean()),
     }
-    title, label = "Confidence less accuracy, by part", "total score, lowest to highest"
+    title, label = "Right answers, by part", "total score, lowest to highest"
     return Part(
         "probabilities",
         "Probabilities",
-        f"{short(accuracy.value)} of the answers are right ({short(accuracy.shown[0])} to {short(accuracy.shown[1])}). "
-        "Whether probabilities are what they say is a matter of how often answers of a confidence are right.",
+        "Probabilities are what they say if, of all answers with a confidence of .9, nine of ten are right.",
         questions,
         figures=figures,
         charts=(Chart("deciles", title, label, tuple(bar for _, bar in deciles)),) if len(deciles) > 1 else (),
@@ -80,8 +80,8 @@ def probability_part(entries: Classes) -> Part:
             "calibrated": _bins(entries.confidence, right),
         },
         note="Reliability: accuracy against confidence in 15 bins, larger marks for more rows; hollow and dashed the "
-        "base model, full this predictor. By part: what confidence has above accuracy where the score is low and high, "
-        "with 95% bars.",
+        "base model, full this predictor. By part: share of right answers where the score is low and high, "
+        "with 95% bars; dashed, mean confidence.",
     )
 
 
@@ -117,19 +117,19 @@ def drawn_gaps(confidence: Tensor, draws: int = DRAWS) -> Tensor:
     return (hits - sums).reshape(draws, BINS, FINE).sum(2).abs().sum(1) / max(len(confidence), 1)
 
 
-def _deciles(entries: Classes, right: Tensor, clumped: float) -> Iterator[tuple[Question, Bar]]:
-    """Confidence less accuracy where the total score is lowest, ..., highest; the error bar is that of right ones."""
+def _deciles(entries: Classes, right: Tensor) -> Iterator[tuple[Question, Bar]]:
+    """Accuracy beside mean confidence where the total score is lowest, ..., highest."""
     groups = parts_of(entries.total, int(torch.unique(entries.row).numel()))
     for number, own in enumerate(groups, 1):
-        confidence = entries.confidence[own]
-        error = math.sqrt(float((confidence * (1 - confidence)).sum()) * clumped) / len(own)
-        gap = Mean(float((confidence - right[own].double()).mean()), error)
-        says = f"Confidence less accuracy in part {number} of {len(groups)} by total score"
+        confidence, share = float(entries.confidence[own].mean()), share_of(right[own], entries.row[own])
+        says = (
+            f"Share of right answers in part {number} of {len(groups)} by total score, confidence {short(confidence)}"
+        )
         trouble = "Probabilities of rows with such scores are off, whatever they are on average: treat these with care."
         question = Question(
-            f"confidence_decile_{number}", gap, 0.0, "high", DECILE_SHORT, DECILE_BAD, says, trouble, minor=True
+            f"accuracy_decile_{number}", share, confidence, "low", DECILE_SHORT, DECILE_BAD, says, trouble, minor=True
         )
-        yield question, Bar(str(number), gap.value, *gap.shown, 0.0, len(own))
+        yield question, Bar(str(number), share.value, *share.shown, confidence, len(own))
 
 
 def set_part(entries: Classes, level: float) -> Part:

@@ -98,18 +98,19 @@ def class_part(entries: Classes) -> Part:
     )
 
 
-def aurocs(score: Tensor, positive: Tensor, row: Tensor) -> tuple[Estimate, Tensor]:
+def aurocs(score: Tensor, positive: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     """AUROC with its error, and the influence of every entry on it.
 
-    Where the score is right throughout, its error bar is at least that of one row of the smaller group.
+    Degrees of freedom are those of the smaller group. Where the score is right throughout, its error is half a row of it.
     """
     influence = auroc_influence(score, positive)
-    value, error = metrics.auroc(score[~positive], score[positive]), row_error(influence, row)
-    least = 0.5 / max(min(int(positive.sum()), int((~positive).sum())), 1)
-    return Mean(value, error.error if 0 < value < 1 else least, error.freedom), influence
+    value, found = metrics.auroc(score[~positive], score[positive]), row_error(influence, row)
+    fewer = min(int(torch.unique(row[own]).numel()) for own in (positive, ~positive))
+    error = found.error if 0 < value < 1 else 0.5 / max(fewer, 1)
+    return Mean(value, error, min(found.freedom, max(fewer - 1, 1))), influence
 
 
-def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Estimate, Tensor]:
+def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     """``1 - aurc / mean loss`` with its error, and the influence of every entry on it."""
     mean, area = float(loss.mean()), metrics.aurc(rank, loss)
     influence = area / mean**2 * (loss - mean) - aurc_influence(rank, loss) / mean
@@ -117,9 +118,9 @@ def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Estimate, Tensor]:
     return Mean(1 - area / mean, error.error, error.freedom), influence
 
 
-def _difference(first: tuple[Estimate, Tensor], second: tuple[Estimate, Tensor], row: Tensor) -> Mean:
+def _difference(first: tuple[Mean, Tensor], second: tuple[Mean, Tensor], row: Tensor) -> Mean:
     error = row_error(first[1] - second[1], row)
-    return Mean(first[0].value - second[0].value, error.error, error.freedom)
+    return Mean(first[0].value - second[0].value, error.error, first[0].freedom)
 
 
 def _useful(estimate: Estimate, says: str, nothing: float = 0.0) -> Question:

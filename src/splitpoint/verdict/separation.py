@@ -73,7 +73,7 @@ def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
     for name in list(found)[1:]:
         ahead = found[name][0].value - found["support"][0].value
         error = row_error(found[name][1] - found["support"][1], row)
-        behind = Mean(ahead, error.error, error.freedom)
+        behind = Mean(ahead, error.error, found[name][0].freedom)
         trouble = f"Use {FREE[name]} to find such inputs: it is free, and better here."
         says = f"AUROC by which {FREE[name]} is ahead of `support`"
         questions.append(
