@@ -101,7 +101,7 @@ def class_part(entries: Classes) -> Part:
 def aurocs(score: Tensor, positive: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     """AUROC with its error, and the influence of every entry on it.
 
-    Degrees of freedom are those of the smaller group. Where the score is right throughout, its error is half a row of it.
+    Degrees of freedom are those of the smaller group. Where the score is right throughout, it is half a row of it.
     """
     influence = auroc_influence(score, positive)
     value, found = metrics.auroc(score[~positive], score[positive]), row_error(influence, row)
