@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from problems import drawn
-from splitpoint.metrics import aurc, auroc
+from splitpoint.metrics import aurc, auroc, spearman
 from splitpoint.verdict.estimates import (
     Excess,
     Mean,
@@ -21,6 +21,7 @@ from splitpoint.verdict.estimates import (
     ratio_of,
     row_error,
     share_of,
+    spearman_influence,
     student_quantile,
 )
 
@@ -83,13 +84,14 @@ def resampled(statistic, rows, draws=400):
     return torch.tensor([statistic(torch.randint(rows, (rows,), generator=generator)) for _ in range(draws)]).std()
 
 
-@pytest.mark.parametrize("kind", ["auroc", "aurc", "ratio"])
+@pytest.mark.parametrize("kind", ["auroc", "aurc", "spearman", "ratio"])
 def test_errors_by_influence_are_those_of_resampling(kind):
     rows = 600
     score, loss = drawn(0, rows), drawn(0, rows) + drawn(1, rows)
     wrong, size = loss > 0.5, loss.exp()
     functions = {
         "auroc": (auroc_influence(score, wrong), lambda own: auroc(score[own][~wrong[own]], score[own][wrong[own]])),
+        "spearman": (spearman_influence(score, size), lambda own: spearman(score[own], size[own])),
         "aurc": (aurc_influence(score, size), lambda own: aurc(score[own], size[own])),
     }
     if kind == "ratio":
@@ -100,6 +102,11 @@ def test_errors_by_influence_are_those_of_resampling(kind):
         assert abs(float(influence.mean())) < 1e-9
         found, other = row_error(influence, torch.arange(rows)).error, resampled(statistic, rows)
     assert found == pytest.approx(float(other), rel=0.12)
+
+
+def test_fisher_knows_the_error_of_a_rank_correlation_of_nothing():
+    found = row_error(spearman_influence(drawn(0, 4000), drawn(1, 4000)), torch.arange(4000)).error
+    assert found == pytest.approx(1 / math.sqrt(4000), rel=0.05)
 
 
 def test_ties_share_their_influence():

@@ -108,19 +108,19 @@ def right_classes(rows, generator):
 @pytest.mark.parametrize("drawn", [right_numbers, right_classes])
 @pytest.mark.parametrize("rows", [300, 2000])
 def test_answers_that_are_right_hardly_ever_turn_a_light_on(drawn, rows):
-    """At most 5 pages of 100 are promised; that what is off must matter too makes them fewer."""
+    """At most 5 pages of 100 are promised, 3 of these 60; 2 more may be by chance."""
     generator, lights = torch.Generator().manual_seed(5), []
     for _ in range(60):
         found = gathered([seen(*drawn(rows, generator), 0)], Reading())
         lights.append(conclude(measure(found, {}, None, []), {}, {}).light)
-    assert sum(light in ("red", "yellow") for light in lights) <= 2
-    assert rows < 1000 or lights.count("green") >= 57
+    assert sum(light in ("red", "yellow") for light in lights) <= 5
+    assert rows < 1000 or lights.count("green") >= 55
 
 
 def test_of_an_image_some_pixels_are_kept_and_they_are_no_independent_rows():
-    """One error for each whole image: what 40 images of 1,000 pixels tell is what 40 numbers tell."""
+    """One error for each whole image: what 15 images of 1,000 pixels tell is what 15 numbers tell."""
     generator = torch.Generator().manual_seed(1)
-    target = torch.randn(40, 1, 25, 40, generator=generator) * 0.1 + torch.randn(40, 1, 1, 1, generator=generator)
+    target = torch.randn(15, 1, 25, 40, generator=generator) * 0.1 + torch.randn(15, 1, 1, 1, generator=generator)
     width = torch.full_like(target, 1.6449 * math.sqrt(1.01))
     scores = {"aleatoric": width, "epistemic": width, "total": width}
     prediction = RegressionPrediction(
@@ -132,7 +132,7 @@ def test_of_an_image_some_pixels_are_kept_and_they_are_no_independent_rows():
         **scores,
     )
     found = gathered([seen(prediction, target, 0)], Reading())
-    assert len(found.entries.row) == 40 * 64
+    assert len(found.entries.row) == 15 * 64
     part = measure(found, {}, None, [])[0]
-    assert part.questions[0].estimate.of < 80
+    assert part.questions[0].estimate.of < 30
     assert conclude([part], {}, {}).light == "unknown"

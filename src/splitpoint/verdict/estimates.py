@@ -203,6 +203,23 @@ def auroc_influence(score: Tensor, positive: Tensor) -> Tensor:
     return found
 
 
+def spearman_influence(score: Tensor, other: Tensor) -> Tensor:
+    """Influence (M,) of every entry on Spearman's rank correlation ``12 E[F(x) G(y)] - 3``.
+
+    It is ``12 (F(x) G(y) + E[1{x' >= x} G(y')] + E[1{y' >= y} F(x')])``, centred.
+    """
+    one, two = (average_ranks(comparable(values)) / len(score) for values in (score, other))
+    found = one * two + _above(one, two) + _above(two, one)
+    return 12 * (found - found.mean())
+
+
+def _above(by: Tensor, values: Tensor) -> Tensor:
+    """For every entry the sum of the values of entries that are as high or higher, over M; ties count half."""
+    _, group, count = torch.unique(by, return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(count)).index_add_(0, group, values)
+    return ((sums.flip(0).cumsum(0).flip(0) - sums / 2) / len(by))[group]
+
+
 def aurc_influence(score: Tensor, loss: Tensor) -> Tensor:
     """Influence (M,) of every entry on the area under the risk-coverage curve, ``E[-l log F(s)]``.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from splitpoint import metrics
 from splitpoint.verdict.coverage import Channels, rank_in_channel
 from splitpoint.verdict.entries import Classes, Numbers
-from splitpoint.verdict.estimates import Estimate, Mean, aurc_influence, auroc_influence, row_error
+from splitpoint.verdict.estimates import Estimate, Mean, aurc_influence, auroc_influence, row_error, spearman_influence
 from splitpoint.verdict.judging import Finding, Question
 from splitpoint.verdict.parts import Bar, Chart, Curve, Part, Plot
 
@@ -19,10 +19,13 @@ FEWEST = 10
 """Wrong answers, and right ones, below which nothing is said of finding them."""
 
 BEHIND, FAR_BEHIND = 0.03, 0.10
-"""AUROC, or share of the mean error, by which a free score may be ahead of ours."""
+"""AUROC by which a free score may be ahead of ours."""
 
-USELESS = 0.10
-"""How much worse than refusing at random a score has to be to be called harmful."""
+LESS, FAR_LESS = 0.05, 0.15
+"""Rank correlation with the size of the error by which a free score may be ahead of ours."""
+
+HARMFUL, VERY_HARMFUL = 0.02, 0.10
+"""How much worse than refusing at random a score may be."""
 
 POINTS = 60
 """Points of a curve."""
@@ -37,27 +40,29 @@ def number_part(entries: Numbers, levels: tuple[float, ...]) -> Part:
     loss = (entries.error / unit).abs()
     scores = {"total": entries.total, "width": entries.width, "aleatoric": entries.aleatoric}
     ranks = {name: rank_in_channel(score, entries.channel) for name, score in scores.items()}
+    found = {name: _correlation(rank, loss, entries.row) for name, rank in ranks.items()}
     saved = {name: _saved(rank, loss, entries.row) for name, rank in ranks.items()}
-    questions = [_useful(saved["total"][0], "Share of the mean error that refusing rows by `total` saves, on average")]
-    for name in ("width", "aleatoric"):
-        behind = _difference(saved[name], saved["total"], entries.row)
-        questions.append(
-            _rival(name, f"the {name} of the interval" if name == "width" else "`aleatoric`", behind, "Saving")
-        )
-    figures = {f"saved_{name}": estimate.value for name, (estimate, _) in saved.items()}
-    figures["spearman_total"] = metrics.spearman(ranks["total"], loss)
-    figures["aurc"] = metrics.aurc(ranks["total"], loss)
+    questions = [_useful(found["total"][0], "Rank correlation of `total` with the size of the error")]
+    for name, title in (("width", "the width of the interval"), ("aleatoric", "`aleatoric`")):
+        behind = _difference(found[name], found["total"], entries.row)
+        questions.append(_rival(name, title, behind, "Rank correlation", LESS, FAR_LESS))
+    figures = {f"spearman_{name}": one.value for name, (one, _) in found.items()}
+    figures |= {f"saved_{name}": one.value for name, one in saved.items()}
+    correlations = {name: one for name, (one, _) in found.items()}
     return Part(
         "ranking",
         "Finding errors",
-        "Rows with the highest total score are refused first. A score is worth something if the error of the rest "
-        "falls; the width of the interval does that for free.",
+        "Rows with the highest total score are refused first. A score is worth something if it is high where errors "
+        "are large; the width of the interval does that for free.",
         questions,
-        figures=figures,
-        charts=(_chart("saved", "Share of the error saved", {name: one for name, (one, _) in saved.items()}, 0.0),),
+        figures=figures | {"aurc": metrics.aurc(ranks["total"], loss)},
+        charts=(
+            _chart("spearman", "Rank correlation with errors", correlations, 0.0),
+            _chart("saved", "Share of the error saved", saved, 0.0),
+        ),
         plots=(_curves({name: (rank, loss) for name, rank in ranks.items()}, "Mean error of what is kept"),),
-        note="Saved: what refusing rows by a score saves of the mean error, averaged over all shares of refused rows, "
-        "with 95% bars. Curves: mean error of the rows that are kept, in units of the median one.",
+        note="Saved: what refusing rows by a score saves of the mean error, averaged over all shares of refused rows. "
+        "Bars: 95%. Curves: mean error of the rows that are kept, in units of the median one.",
     )
 
 
@@ -80,7 +85,7 @@ def class_part(entries: Classes) -> Part:
     questions = [_useful(found["total"][0], "AUROC of `total` for wrong answers", 0.5)]
     for name, title in (("entropy", "the entropy"), ("max_probability", "the largest probability")):
         behind = _difference(found[name], found["total"], entries.row)
-        questions.append(_rival(name, f"{title} of the base model", behind, "AUROC"))
+        questions.append(_rival(name, f"{title} of the base model", behind, "AUROC", BEHIND, FAR_BEHIND))
     figures |= {"auroc_error": found["total"][0].value}
     figures |= {f"auroc_error_{name}": found[name][0].value for name in ("entropy", "max_probability")}
     figures |= {"aurc": metrics.aurc(entries.total, wrong.double())}
@@ -110,12 +115,19 @@ def aurocs(score: Tensor, positive: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     return Mean(value, error, min(found.freedom, max(fewer - 1, 1))), influence
 
 
-def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
-    """``1 - aurc / mean loss`` with its error, and the influence of every entry on it."""
+def _correlation(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
+    """Spearman's rank correlation with its error, and the influence of every entry on it."""
+    influence = spearman_influence(rank, loss)
+    found = row_error(influence, row)
+    return Mean(metrics.spearman(rank, loss), found.error, found.freedom), influence
+
+
+def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> Mean:
+    """``1 - aurc / mean loss``."""
     mean, area = float(loss.mean()), metrics.aurc(rank, loss)
     influence = area / mean**2 * (loss - mean) - aurc_influence(rank, loss) / mean
-    error = row_error(influence, row)
-    return Mean(1 - area / mean, error.error, error.freedom), influence
+    found = row_error(influence, row)
+    return Mean(1 - area / mean, found.error, found.freedom)
 
 
 def _difference(first: tuple[Mean, Tensor], second: tuple[Mean, Tensor], row: Tensor) -> Mean:
@@ -125,13 +137,13 @@ def _difference(first: tuple[Mean, Tensor], second: tuple[Mean, Tensor], row: Te
 
 def _useful(estimate: Estimate, says: str, nothing: float = 0.0) -> Question:
     trouble = "The score ranks errors the wrong way round: refuse no row by `total`."
-    return Question("total", estimate, nothing, "low", 0.02, USELESS, says, trouble, proof=nothing)
+    return Question("total", estimate, nothing, "low", HARMFUL, VERY_HARMFUL, says, trouble, proof=nothing)
 
 
-def _rival(name: str, title: str, behind: Mean, unit: str) -> Question:
+def _rival(name: str, title: str, behind: Mean, unit: str, yellow: float, red: float) -> Question:
     trouble = f"Rank errors by {title} instead of `total`, which is worth less here."
     says = f"{unit} by which {title} is ahead of `total`"
-    return Question(f"total_against_{name}", behind, 0.0, "high", BEHIND, FAR_BEHIND, says, trouble)
+    return Question(f"total_against_{name}", behind, 0.0, "high", yellow, red, says, trouble)
 
 
 def _chart(name: str, title: str, found: Mapping[str, Estimate], promise: float) -> Chart:
