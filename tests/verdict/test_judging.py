@@ -106,7 +106,7 @@ def right_classes(rows, generator):
 
 
 @pytest.mark.parametrize("drawn", [right_numbers, right_classes])
-@pytest.mark.parametrize("rows", [300, 2000])
+@pytest.mark.parametrize("rows", [300, pytest.param(2000, marks=pytest.mark.slow)])
 def test_answers_that_are_right_hardly_ever_turn_a_light_on(drawn, rows):
     """At most 5 pages of 100 are promised, 3 of these 60; 2 more may be by chance."""
     generator, lights = torch.Generator().manual_seed(5), []

@@ -72,11 +72,12 @@ class Share(Estimate):
 
 @dataclass(frozen=True)
 class Mean(Estimate):
-    """A number with a standard error of so many degrees of freedom; bounds are those of Student's t."""
+    """A number with a standard error of so many degrees of freedom; bounds are those of Student's t, inside `range`."""
 
     value: float
     error: float
     freedom: float = math.inf
+    range: tuple[float, float] = (-math.inf, math.inf)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """See `Estimate`.
@@ -85,7 +86,7 @@ class Mean(Estimate):
         (-2.228, 2.228)
         """
         reach = student_quantile(1 - alpha / 2, self.freedom) * self.error
-        return self.value - reach, self.value + reach
+        return max(self.value - reach, self.range[0]), min(self.value + reach, self.range[1])
 
 
 @dataclass(frozen=True)

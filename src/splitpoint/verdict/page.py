@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from splitpoint.bench.artefacts import Histogram, Reliability
 from splitpoint.report import gallery
@@ -16,7 +16,9 @@ from splitpoint.report.page import asset
 from splitpoint.verdict.drawings import chart, plot
 from splitpoint.verdict.judging import FALSE_ALARMS, LIGHTS, Finding, Light
 from splitpoint.verdict.parts import Part, Table
-from splitpoint.verdict.result import Judged, Verdict
+
+if TYPE_CHECKING:
+    from splitpoint.verdict.result import Judged, Verdict
 
 READING = (
     "Numbers in brackets are 95% error bars of each number by itself: exact for shares (Clopper-Pearson), by the "

@@ -112,14 +112,14 @@ def aurocs(score: Tensor, positive: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     value, found = metrics.auroc(score[~positive], score[positive]), row_error(influence, row)
     fewer = min(int(torch.unique(row[own]).numel()) for own in (positive, ~positive))
     error = found.error if 0 < value < 1 else 0.5 / max(fewer, 1)
-    return Mean(value, error, min(found.freedom, max(fewer - 1, 1))), influence
+    return Mean(value, error, min(found.freedom, max(fewer - 1, 1)), (0.0, 1.0)), influence
 
 
 def _correlation(rank: Tensor, loss: Tensor, row: Tensor) -> tuple[Mean, Tensor]:
     """Spearman's rank correlation with its error, and the influence of every entry on it."""
     influence = spearman_influence(rank, loss)
     found = row_error(influence, row)
-    return Mean(metrics.spearman(rank, loss), found.error, found.freedom), influence
+    return Mean(metrics.spearman(rank, loss), found.error, found.freedom, (-1.0, 1.0)), influence
 
 
 def _saved(rank: Tensor, loss: Tensor, row: Tensor) -> Mean:

@@ -114,8 +114,8 @@ def _freedom(found: Mapping[str, Mean]) -> float:
 
 def _memorised(error: str) -> str:
     return (
-        f"The model has memorised its training rows, so that nothing learned from its {error} on them holds for new "
-        "ones: give fit calibration= rows, or residuals='refit'; a smaller or regularised network would do better."
+        f"The model has memorised its training rows: what is learned from its {error} on them does not hold for new "
+        "ones. It takes calibration= rows, or residuals='refit'; a smaller or regularised network would do better."
     )
 
 
