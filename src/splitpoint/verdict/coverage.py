@@ -129,8 +129,8 @@ def promised(name: str, says: str, share: Share, level: float) -> Question:
     gap = SHORT * math.sqrt(level * (1 - level))
     return Question(
         name, share, level, "low", gap, 2 * gap, says,
-        "They miss more often than they promise on rows like these. Fit again with calibration= rows that neither the "
-        "model nor the fit has seen; if it was calibrated, these rows differ from the calibration rows.",
+        "They miss more often than they promise on rows like these. Fit again with `calibration=` rows that neither "
+        "the model nor the fit has seen; if it was calibrated, these rows differ from the calibration rows.",
         over=LOOSE * (1 - level),
         over_trouble="They are wider than they need to be; calibrate on rows like these.",
         key=True,

@@ -39,7 +39,7 @@ def probability_part(entries: Classes) -> Part:
     excess = Excess(top_gap(entries.confidence, right, BINS), drawn_gaps(entries.confidence) * math.sqrt(clumped))
     confidence, accuracy = float(entries.confidence.mean()), share_of(right, entries.row)
     advice = (
-        "Fit with calibration= rows that the model has not seen; if it was calibrated, these rows differ from the "
+        "Fit with `calibration=` rows that the model has not seen; if it was calibrated, these rows differ from the "
         "calibration rows."
     )
     questions = [

@@ -127,7 +127,11 @@ def conclude(parts: Iterable[Part], identity: Mapping[str, str], figures: Mappin
 def _reasons(light: Light, findings: Sequence[Finding], lost: Sequence[Finding]) -> tuple[str, ...]:
     """Everything red and yellow; what cannot be told of what matters; for green, what was promised and kept."""
     grave = [one for kind in ("red", "yellow") for one in findings if one.light == kind]
-    told = [f"{one.statement} {one.advice}".strip() for one in grave]
+    told = [f"{one.statement} {one.advice}".strip() for one in grave if not one.minor]
+    parts = [one for one in grave if one.minor]
+    if parts:
+        more = f" It is one of {len(parts)} such parts." if len(parts) > 1 else ""
+        told.append(f"{parts[0].statement} {parts[0].advice}{more}")
     told += [f"{one.statement} {one.advice}".strip() for one in lost]
     if light == "green":
         told += [one.statement for one in findings if one.key]

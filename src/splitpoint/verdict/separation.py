@@ -66,7 +66,7 @@ def ood_part(test: Rows, ood: Rows, reference: Reference | None) -> Part:
     questions = [
         Question(
             "auroc_ood", found["support"][0], BLIND, "low", 0.0, REVERSED, "AUROC of `support` for these inputs",
-            "Support hardly sees them: choose another layer (sp.layers lists them), or rely on no flag.",
+            "Support hardly sees them: choose another layer (`sp.layers` lists them), or rely on no flag.",
         )
     ]  # fmt: skip
     figures = {"auroc_ood": found["support"][0].value}
@@ -129,7 +129,7 @@ def flag_part(test: Rows, reference: Reference | None, calibration: Rows | None)
         found: Estimate = share_of(test.flags > 0, torch.arange(len(test.flags))) if _single(test.flags) else share
         trouble = (
             "Far more test rows are flagged than the threshold was set for: these rows differ from those of "
-            "set_threshold (shifted data, or a threshold learned on training rows)."
+            "`set_threshold` (shifted data, or a threshold learned on training rows)."
         )
         says = f"Share of test rows that are flagged, {aim:.3g} by design"
         questions.append(Question("flag_rate", found, aim, "high", FLAGS * aim, MOST_FLAGS * aim, says, trouble))
