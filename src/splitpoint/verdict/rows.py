@@ -115,8 +115,8 @@ def _freedom(found: Mapping[str, Mean]) -> float:
 def _memorised(error: str) -> str:
     return (
         "The model is far better on rows that it was trained on: it has memorised them, or the test rows are others. "
-        f"What is learned from its {error} on training rows does not hold for new ones: it takes `calibration=` rows, or "
-        "`residuals='refit'`; a smaller or regularised network would do better."
+        f"What is learned from its {error} on training rows does not hold for new ones: it takes `calibration=` rows, "
+        "or `residuals='refit'`; a smaller or regularised network would do better."
     )
 
 
