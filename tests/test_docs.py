@@ -30,6 +30,7 @@ EXPECTED_PAGES = {
     "methods",
     "reading-the-scores",
     "reports",
+    "verdict",
     "which-calibration",
 }
 

@@ -15,6 +15,7 @@ KEY_LINES = {
     "hugging_face": "features: classifier:input",
     "multi_output": "rows with at least one flagged output",
     "regression": "level  inside  mean width",
+    "verdict": "YELLOW",
     "which_modality": "right one blamed",
 }
 NEEDS = {
@@ -22,6 +23,7 @@ NEEDS = {
     "hugging_face": "transformers",
     "multi_output": "sklearn",
     "regression": "sklearn",
+    "verdict": "sklearn",
 }
 
 

@@ -26,6 +26,7 @@ from splitpoint.recording import Recording
 from splitpoint.regression import RegressionPredictor, SplitPointRegressor
 from splitpoint.storage import load
 from splitpoint.tasks import Classification, Regression
+from splitpoint.verdict import Verdict, verdict
 
 __version__ = "0.1.0"
 
@@ -52,6 +53,7 @@ __all__ = [
     "SplitPointWarning",
     "StorageError",
     "TrainingError",
+    "Verdict",
     "__version__",
     "attacks",
     "baselines",
@@ -61,4 +63,5 @@ __all__ = [
     "load",
     "losses",
     "metrics",
+    "verdict",
 ]

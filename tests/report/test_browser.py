@@ -1,22 +1,11 @@
 """The page in a browser: quiet, no wider than the screen, sortable and filterable, in light and in dark."""
 
-import shutil
-
 import pytest
 
+from browsing import CHROMIUM, CONTRAST, OUTSIDE, launch, watched
 from splitpoint.report import write
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to drive"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -26,7 +15,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        started = launch(driver)
         yield started
         started.close()
 
@@ -50,17 +39,7 @@ def opened(browser, addresses):
         address = addresses[experiment]
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **settings)
         contexts.append(context)
-
-        def elsewhere(url):
-            return url != address and not url.startswith("data:image/png")
-
-        page = context.new_page()
-        page.troubles = []
-        page.on("console", lambda message: page.troubles.append(message.text))
-        page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("request", lambda request: page.troubles.append(request.url) if elsewhere(request.url) else None)
-        page.goto(address)
-        return page
+        return watched(context, address)
 
     yield visit
     for context in contexts:
@@ -69,20 +48,6 @@ def opened(browser, addresses):
 
 def names_of(page, section="uci-authors-clean"):
     return page.locator(f"#{section} .panel:not([hidden]) tbody tr:visible th").all_inner_texts()
-
-
-CONTRAST = """() => {
-  const bright = (colour) => {
-    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
-      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-  };
-  const paper = bright(getComputedStyle(document.body).backgroundColor);
-  return [...document.querySelectorAll("p, dt, dd, th, td, small, sup, figcaption, a, summary, h5")].map((item) => {
-    const ink = bright(getComputedStyle(item).color);
-    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-  }).reduce((least, ratio) => Math.min(least, ratio), 21);
-}"""
 
 
 @pytest.mark.parametrize("experiment", ["regression", "images"])
@@ -194,11 +159,5 @@ def test_drawings_keep_their_words_inside(opened, experiment):
     page = opened(experiment=experiment)
     for tab in page.get_by_role("tab").all():
         tab.click()
-        outside = page.evaluate(
-            """() => [...document.querySelectorAll(".small-multiples .plot")].filter((plot) => plot.clientWidth)
-              .flatMap((plot) => [...plot.querySelectorAll("text")].filter((text) => {
-                const [inner, outer] = [text, plot].map((item) => item.getBoundingClientRect());
-                return inner.right > outer.right + 1 || inner.left < outer.left - 1;
-              }).map((text) => text.textContent))"""
-        )
+        outside = page.evaluate(OUTSIDE)
         assert outside == []

@@ -117,12 +117,15 @@ def reliability(prediction: ClassificationPrediction | Given, label: Given, bins
     """
     probs, label = labelled_rows(prediction, label)
     confidence, choice = probs.max(1)
-    index = _equal_width(confidence, bins)
+    return binned(confidence, choice == label, bins)
+
+
+def binned(confidence: Tensor, right: Tensor, bins: int = 15) -> Reliability:
+    """The same from the confidence (M,) of the top class and whether it is `right`."""
+    index, confidence = _equal_width(confidence, bins), confidence.double()
     count = torch.bincount(index, minlength=bins)
-    mean, right = (
-        part.new_zeros(bins).index_add_(0, index, part) / count for part in (confidence, (choice == label).double())
-    )
-    return Reliability(mean, right, count)
+    mean, share = (part.new_zeros(bins).index_add_(0, index, part) / count for part in (confidence, right.double()))
+    return Reliability(mean, share, count)
 
 
 def ece(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
@@ -134,8 +137,12 @@ def ece(prediction: ClassificationPrediction | Given, label: Given, bins: int = 
     """
     probs, label = labelled_rows(prediction, label)
     confidence, choice = probs.max(1)
-    gap = (choice == label).double() - confidence
-    return _mean_gap(gap, _equal_width(confidence, bins), bins)
+    return top_gap(confidence, choice == label, bins)
+
+
+def top_gap(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
+    """`ece` from the confidence (M,) of the top class and whether it is `right`."""
+    return _mean_gap(right.double() - confidence, _equal_width(confidence, bins), bins)
 
 
 def ece_floor(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
