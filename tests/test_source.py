@@ -33,7 +33,7 @@ ORDER = [
     {"baselines"},
     {"storage", "bench"},
     {"report"},
-    {"demo"},
+    {"demo", "commands"},
     {"cli"},
 ]
 """Parts of the package from the ground up; a part may import only parts that stand before it."""

@@ -8,6 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -60,9 +61,11 @@ class Predictor(nn.Module, ABC, Generic[P]):
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
         checks: what `fit` found out about itself.
+        notes: texts by name that are saved with it, such as those by which the command line finds features again.
     """
 
     checks: tuple[Check, ...] = ()
+    notes: Mapping[str, str] = MappingProxyType({})
     quantiles: Tensor | None
     threshold: Tensor | None
     image_quantiles: Tensor | None
@@ -183,6 +186,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
             "layout": dataclasses.asdict(self.layout),
             "inputs": self.inputs,
             "checks": [dataclasses.asdict(check) for check in self.checks],
+            "notes": dict(self.notes),
         }
 
     def __repr__(self) -> str:

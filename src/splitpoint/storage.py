@@ -73,13 +73,14 @@ def load(
         method = _method(description)
         tensors = _current(path, description, tensors)
         checks = tuple(Check(**check) for check in description.get("checks", ()))
+        notes = {str(name): str(text) for name, text in description.get("notes", {}).items()}
         if isinstance(method, NetworkBaseline):
             networks = _networks(path, method, description, tensors, model, map_location)
-            networks.checks = checks
+            networks.checks, networks.notes = checks, notes
             return networks
         if isinstance(method, Agreement):
             agreement = _agreement(path, method, description, tensors, model, strict)
-            agreement.checks = checks
+            agreement.checks, agreement.notes = checks, notes
             return agreement.heads_to(
                 placement(agreement.base)[0] if map_location is None else torch.device(map_location)
             )
@@ -89,7 +90,7 @@ def load(
         if strict and own is None:
             _check_base(path, description, model)
         predictor = _post_hoc(method, description, tensors, own or model, layer)
-        predictor.owns_base, predictor.checks = own is not None, checks
+        predictor.owns_base, predictor.checks, predictor.notes = own is not None, checks, notes
         predictor.widths = tuple(description["widths"]) if description.get("widths") else None
     except (KeyError, TypeError, IndexError, AttributeError, SettingsError) as error:
         raise StorageError(f"Expected a complete splitpoint file, but {path} lacks or garbles {error}.") from error

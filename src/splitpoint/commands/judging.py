@@ -1,0 +1,106 @@
+"""``splitpoint verdict``: one page that says whether the uncertainty of a predictor can be trusted."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from splitpoint.commands.columns import Columns, Images, Labelled, some_of
+from splitpoint.commands.folders import ImageFolder
+from splitpoint.commands.opened import batch_of, columns_of, destination, inputs_of, names_of, opened, recorded, rows_of
+from splitpoint.errors import SettingsError
+from splitpoint.files import write_text
+
+
+class Judged(NamedTuple):
+    """What is said of a predictor, and which figures miss what they have to reach."""
+
+    text: str
+    missed: str
+
+
+def judge(options: argparse.Namespace) -> Judged:
+    """Write the page."""
+    out = destination(options.out, (".html",))
+    record = None if options.json is None else destination(options.json, (".json",))
+    least = least_figures(options.fail_under or ())
+    uq = _predictor(options)
+    test, columns = _data(uq, options.data, options)
+    train = None if options.train is None else _data(uq, options.train, options)[0]
+    strange = None if options.ood is None else _unlabelled(options.ood, columns, options.batch)
+    verdict = importlib.import_module("splitpoint.verdict").verdict(uq, test, train=train, ood=strange)
+    verdict.save(out)
+    if record is not None:
+        write_text(record, json.dumps(verdict.to_dict(), indent=1))
+    return Judged(f"{verdict}\n{out}", missed_figures(verdict.figures, least, out))
+
+
+def _predictor(options: argparse.Namespace) -> Any:
+    if Path(options.predictor).suffix == ".onnx":
+        return importlib.import_module("splitpoint.runtime").load(options.predictor)
+    return opened(options.predictor, options.model, options.weights, options.device)
+
+
+def _data(uq: Any, path: str, options: argparse.Namespace) -> tuple[Any, Columns]:
+    """Rows with their targets, and how they were read."""
+    table = rows_of(path, like=recorded(uq))
+    columns = columns_of(uq, table, names_of(options.features), names_of(options.target))
+    if not columns.targets:
+        raise SettingsError(
+            f"Expected the column to compare with in --target, but got none; {table.path} has {some_of(table.names)}."
+        )
+    return Labelled(table, columns, batch_of(columns, options.batch)).data(streamed=False), columns
+
+
+def _unlabelled(path: str, columns: Columns, size: int | None) -> Any:
+    """Rows without targets, which can be read again."""
+    table = rows_of(path, like=columns)
+    if isinstance(table, ImageFolder):
+        return Images(table, replace(columns, targets=()))
+    return torch.cat([inputs for (inputs,) in inputs_of(table, columns, batch_of(columns, size))])
+
+
+def least_figures(texts: Sequence[str]) -> dict[str, float]:
+    """What figures have to reach.
+
+    >>> least_figures(["coverage=.93"])
+    {'coverage': 0.93}
+    """
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise SettingsError(
+                f"Expected --fail-under figure=number, such as coverage=.93, but got {text!r}."
+            ) from error
+    return found
+
+
+def missed_figures(figures: Mapping[str, float], least: Mapping[str, float], page: Path) -> str:
+    """A sentence about the figures that are too low, or are not known; nothing where all are reached."""
+    unknown = [name for name in least if name not in figures]
+    if unknown:
+        raise SettingsError(
+            f"Expected --fail-under with figures among {some_of(sorted(figures), 40)}, but got {', '.join(unknown)}; "
+            f"{page} was written."
+        )
+    low = [
+        f"{name} of at least {value:g}, but got {_shown(figures[name])}"
+        for name, value in least.items()
+        if not figures[name] >= value
+    ]
+    return f"Expected {'; '.join(low)}; see {page}." if low else ""
+
+
+def _shown(value: float) -> str:
+    return "none that could be measured" if math.isnan(value) else f"{value:.4g}"
