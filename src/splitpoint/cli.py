@@ -40,12 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
     except (SplitPointError, OSError) as error:
-        print(f"splitpoint: {error}", file=sys.stderr)
-        return 1
+        code, message = 1, str(error)
     except KeyboardInterrupt:
-        print("splitpoint: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        code, message = 130, "interrupted"
+    else:
+        return 0
+    print(f"splitpoint: {message}", file=sys.stderr)  # out here progress bars are gone with the frames of the error
+    return code
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:

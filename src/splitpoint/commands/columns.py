@@ -218,11 +218,16 @@ def whole_number(value: Any) -> int | None:
     >>> whole_number("3"), whole_number(2.0), whole_number("cat"), whole_number(True)
     (3, 2, None, 1)
     """
+    return int(float(value)) if is_number(value) and float(value).is_integer() else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a label is a number, or text that says one."""
     try:
-        number = float(value)
+        float(value)
     except (TypeError, ValueError):
-        return None
-    return int(number) if number.is_integer() else None
+        return False
+    return True
 
 
 def class_names(table: Table, target: str) -> tuple[str, ...]:
@@ -235,15 +240,16 @@ def class_names(table: Table, target: str) -> tuple[str, ...]:
                 f"Expected classes in column {target!r} of {table.path}, but it has more than {MOST_CLASSES:,} "
                 "different values; name the column of the class, or use --task regression."
             )
-    if all(whole_number(value) is not None for value in found):
+    whole = [whole_number(value) is not None for value in found]
+    if all(whole):
         return ()
-    if not all(isinstance(value, str) for value in found):
-        odd = next(value for value in sorted(found, key=str) if whole_number(value) is None)
+    if all(map(is_number, found)):
+        odd = next(value for value, fine in zip(found, whole, strict=True) if not fine)
         raise DataError(
             f"Expected classes in column {target!r} of {table.path}, but it holds {odd!r}; give text or whole numbers, "
             "or use --task regression."
         )
-    return tuple(sorted(found))
+    return tuple(sorted(map(str, found)))
 
 
 class Labelled:

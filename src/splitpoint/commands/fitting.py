@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from splitpoint.classification import SplitPointClassifier
-from splitpoint.commands.columns import Columns, Labelled, some_of
+from splitpoint.commands.columns import Columns, Labelled, chosen_targets, some_of
 from splitpoint.commands.model import answers, built, check_trained
 from splitpoint.commands.opened import batch_of, destination, inputs_of, names_of, rows_of
 from splitpoint.commands.tables import Table
@@ -58,14 +58,13 @@ def _columns(table: Table, options: argparse.Namespace) -> Columns:
     for name in groups:
         if name not in table.names:
             raise DataError(f"Expected a column {name!r} with --groups, but {table.path} has {some_of(table.names)}.")
-    columns = Columns.of(
-        table, options.task, names_of(options.features), targets, names_of(options.classes), without=groups
-    )
-    if not columns.targets:
+    if not chosen_targets(table, targets):
         raise SettingsError(
             f"Expected the column to predict with --target, but got none; {table.path} has {some_of(table.names)}."
         )
-    return columns
+    return Columns.of(
+        table, options.task, names_of(options.features), targets, names_of(options.classes), without=groups
+    )
 
 
 def _first_look(model: nn.Module, table: Table, columns: Columns) -> str:

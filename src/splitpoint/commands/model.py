@@ -48,12 +48,18 @@ def built(place: str, weights: str | None, device: str | None = None) -> nn.Modu
     model = imported(place).eval()
     if weights is not None:
         load_weights(model, Path(weights))
+    return model if device is None else _moved(model, device)
+
+
+def _moved(model: nn.Module, device: str) -> nn.Module:
     try:
-        return model if device is None else model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingsError(
-            f"Expected a device such as cpu or cuda:0, but got {device!r} ({first_line(error)})."
-        ) from error
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise SettingsError(f"Expected a device such as cpu or cuda:0, but got {device!r}.") from error
+    try:
+        return model.to(place)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise SettingsError(f"Expected a device that is there, but {device} is not ({first_line(error)}).") from error
 
 
 def check_trained(place: str, model: nn.Module) -> None:

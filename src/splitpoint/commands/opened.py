@@ -12,7 +12,7 @@ from torch import Tensor
 
 from splitpoint.commands.columns import Columns, some_of
 from splitpoint.commands.folders import ImageFolder, height_and_width
-from splitpoint.commands.model import built
+from splitpoint.commands.model import built, check_trained
 from splitpoint.commands.tables import Table, open_table
 from splitpoint.errors import DataError, SettingsError, StorageError
 from splitpoint.files import read_tensors
@@ -71,7 +71,13 @@ def opened(path: str, model: str | None, weights: str | None, device: str | None
         place = _notes(path).get("model")
         known = f"; it was fitted with --model {place}" if place else ""
         raise SettingsError(f"Expected --model package.module:factory, the model that {path} belongs to{known}.")
-    return load(path, built(model, weights, device))
+    network = built(model, weights, device)
+    try:
+        return load(path, network)
+    except StorageError:
+        if weights is None:
+            check_trained(model, network)
+        raise
 
 
 def _notes(path: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ class Part(ABC):
         """The error that says that a column holds something else."""
         return DataError(
             f"Expected numbers in column {name!r} of {self.table.path}, but it holds {found}; encode it as for the "
-            "training of the model, or name the columns that it takes with --features."
+            "training of the model, or name other columns with --features and --target."
         )
 
 
@@ -192,7 +192,7 @@ class Arrow(Table):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> DataError:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         return DataError(f"Expected a whole {self.path.suffix[1:]} file, but {self.path} cannot be read: {reason}.")
 
 
