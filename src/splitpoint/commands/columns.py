@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from splitpoint.commands.folders import CLASS, IMAGE, ImageFolder, ImagePart
+from splitpoint.commands.folders import CLASS, IMAGE, ImageFolder
 from splitpoint.commands.tables import Part, Table
 from splitpoint.errors import DataError, SettingsError, StorageError
 from splitpoint.tasks import MISSING, TASKS, TaskName
@@ -87,10 +86,9 @@ class Columns:
         lists |= {} if self.size is None else {"size": self.size}
         return {"task": self.task} | {name: json.dumps(values) for name, values in lists.items()}
 
-    def check(self, table: Table, *, targets: bool = False) -> None:
-        """Refuse a table that lacks some of the features, or of the targets where they are needed."""
-        wanted = {"features": self.features} | ({"targets": self.targets} if targets else {})
-        for kind, names in wanted.items():
+    def check(self, table: Table) -> None:
+        """Refuse a table that lacks some of the features or targets."""
+        for kind, names in (("features", self.features), ("targets", self.targets)):
             missing = [name for name in names if name not in table.names]
             if missing:
                 raise DataError(
@@ -174,6 +172,8 @@ def chosen_features(table: Table, features: Sequence[str] | None, without: Seque
     """The features that are named, or all columns but some; an array for each row has to be the only one."""
     matrices = table.matrices()
     if isinstance(table, ImageFolder):
+        if features not in (None, [IMAGE]):
+            raise SettingsError(f"Expected no --features with a folder of images, but got {some_of(features or ())}.")
         named: tuple[str, ...] = (IMAGE,)
     elif features is not None:
         named = _present(table, features, "--features")
@@ -183,6 +183,11 @@ def chosen_features(table: Table, features: Sequence[str] | None, without: Seque
         named = tuple(name for name in table.names if name not in without)
     if not named:
         raise DataError(f"Expected columns with features in {table.path}, but it has {some_of(table.names)} only.")
+    both = [name for name in named if name in without]
+    if both:
+        raise SettingsError(
+            f"Expected features that are no targets or groups, but got {some_of(both)}; leave them out."
+        )
     if len(named) > 1 and set(named) & set(matrices):
         raise DataError(
             f"Expected one array of features or columns of numbers in {table.path}, but got {some_of(named)}; "
@@ -199,7 +204,7 @@ def _present(table: Table, names: Sequence[str], option: str) -> tuple[str, ...]
                 f"Expected a column of {table.path} with {option}, but got {name!r}; "
                 f"{f'did you mean {near[0]!r}? It' if near else 'it'} has {some_of(table.names)}."
             )
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def some_of(names: Sequence[str], most: int = 12) -> str:
@@ -250,43 +255,3 @@ def class_names(table: Table, target: str) -> tuple[str, ...]:
             "or use --task regression."
         )
     return tuple(sorted(map(str, found)))
-
-
-class Labelled:
-    """Batches (x, y) of a table, which can be read any number of times; one of them is in memory at a time."""
-
-    def __init__(self, table: Table, columns: Columns, size: int) -> None:
-        columns.check(table, targets=True)
-        self.table, self.columns, self.size = table, columns, size
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        columns = self.columns
-        for part in self.table.parts([*columns.features, *columns.targets], self.size):
-            yield columns.inputs(part), columns.wanted(part)
-
-    def data(self, streamed: bool) -> Any:
-        """What `fit` gets: a stream, or rows in memory and single images, which can be looked at anywhere."""
-        if streamed:
-            return self
-        if isinstance(self.table, ImageFolder):
-            return Images(self.table, self.columns)
-        batches = list(self)
-        if not batches:
-            raise DataError(f"Expected rows in {self.table.path}, but there are none; give at least two.")
-        inputs, targets = zip(*batches, strict=True)
-        return torch.cat(inputs), torch.cat(targets)
-
-
-class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Images of a folder and their classes, decoded when they are asked for."""
-
-    def __init__(self, folder: ImageFolder, columns: Columns) -> None:
-        self.folder, self.columns = folder, columns
-        whole = ImagePart(folder, 0, folder.rows)
-        self.targets = columns.wanted(whole) if columns.targets else torch.zeros(folder.rows, dtype=torch.long)
-
-    def __len__(self) -> int:
-        return self.folder.rows
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        return self.columns.inputs(ImagePart(self.folder, number, 1))[0], self.targets[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from splitpoint.classification import SplitPointClassifier
-from splitpoint.commands.columns import Columns, Labelled, chosen_targets, some_of
+from splitpoint.commands.batches import Batches
+from splitpoint.commands.columns import Columns, chosen_targets, some_of
 from splitpoint.commands.model import answers, built, check_trained
-from splitpoint.commands.opened import batch_of, destination, inputs_of, names_of, rows_of
+from splitpoint.commands.opened import batch_of, destination, names_of, rows_of
 from splitpoint.commands.tables import Table
 from splitpoint.errors import DataError, SettingsError, SplitPointWarning
 from splitpoint.predictor import PostHocPredictor
@@ -35,10 +37,10 @@ def fit(options: argparse.Namespace) -> str:
     columns = _columns(table, options)
     size = batch_of(columns, options.batch)
     seen = _first_look(model, table, columns)
-    uq = _fitted(options, model, Labelled(table, columns, size))
+    uq = _fitted(options, model, Batches(table, columns, size))
     if options.threshold_data is not None:
-        marked = rows_of(options.threshold_data, like=columns)
-        uq.set_threshold(inputs_of(marked, columns, size), progress=not options.quiet)
+        ordinary = Batches(rows_of(options.threshold_data, like=columns), replace(columns, targets=()), size)
+        uq.set_threshold(ordinary, progress=not options.quiet)
     uq.notes = columns.notes() | {"model": options.model}
     uq.save(out)
     return "\n".join([*_summary(options, uq, table, columns), seen, _saved(out), *_warnings(uq)])
@@ -89,7 +91,11 @@ def _right(output: Tensor, target: Tensor) -> str:
     binary = output.dim() == 1 or output.shape[1] == 1
     label = (output.flatten() > 0).long() if binary else output.argmax(1)
     known = target != MISSING
-    return f"right on {float((label == target)[known].float().mean()):.1%}"
+    if not known.any():
+        return "no labels"
+    right, common = (label == target)[known], target[known].mode().values
+    most = (target[known] == common).float().mean()
+    return f"right on {float(right.float().mean()):.1%}, the most frequent class is {float(most):.1%}"
 
 
 def _spread(output: Tensor, target: Tensor) -> str:
@@ -102,7 +108,7 @@ def _spread(output: Tensor, target: Tensor) -> str:
     return f"root mean squared error {rmse:.4g}, that of a constant {constant:.4g}"
 
 
-def _fitted(options: argparse.Namespace, model: nn.Module, train: Labelled) -> PostHocPredictor[Any]:
+def _fitted(options: argparse.Namespace, model: nn.Module, train: Batches) -> PostHocPredictor[Any]:
     layer: Any = None if options.layer is None else options.layer[0] if len(options.layer) == 1 else options.layer
     shared: dict[str, Any] = {"layer": layer, "cache": options.cache or "ram", "rows_per_call": train.size}
     method: SplitPointRegressor | SplitPointClassifier
@@ -113,12 +119,13 @@ def _fitted(options: argparse.Namespace, model: nn.Module, train: Labelled) -> P
     given: dict[str, Any] = {"seed": options.seed, "progress": not options.quiet}
     streamed = options.cache is not None
     if options.calibration is not None:
-        held_out = Labelled(rows_of(options.calibration, like=train.columns), train.columns, train.size)
-        given["calibration"] = held_out.data(streamed)
+        held_out = Batches(rows_of(options.calibration, like=train.columns), train.columns, train.size)
+        given["calibration"] = held_out if streamed else held_out.whole()
         given["calibration_groups"] = _groups(held_out.table, options.groups)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SplitPointWarning)  # the summary has them
-        return method.fit(model, train.data(streamed), groups=_groups(train.table, options.groups), **given)
+        data = train if streamed else train.whole()
+        return method.fit(model, data, groups=_groups(train.table, options.groups), **given)
 
 
 def _groups(table: Table, column: str | None) -> list[str] | None:

@@ -66,7 +66,7 @@ class ImageFolder(Table):
         file = self.files[number]
         with self._opened(file) as image:
             if image.mode not in (GREY if self.channels == 1 else COLOUR):
-                wanted = "grey images of 8 bits, as the first one," if self.channels == 1 else "images of 8 bits"
+                wanted = "grey images of 8 bits, as the first one," if self.channels == 1 else "images of 8 bits,"
                 raise DataError(f"Expected {wanted} but {file} is of mode {image.mode}; convert it.")
             try:
                 plain = image.convert("L" if self.channels == 1 else "RGB")

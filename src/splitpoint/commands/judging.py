@@ -11,11 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-from splitpoint.commands.columns import Columns, Images, Labelled, some_of
-from splitpoint.commands.folders import ImageFolder
-from splitpoint.commands.opened import batch_of, columns_of, destination, inputs_of, names_of, opened, recorded, rows_of
+from splitpoint.commands.batches import Batches
+from splitpoint.commands.columns import some_of
+from splitpoint.commands.opened import batch_of, columns_of, destination, names_of, opened, recorded, rows_of
 from splitpoint.errors import SettingsError
 from splitpoint.files import write_text
 
@@ -33,10 +31,18 @@ def judge(options: argparse.Namespace) -> Judged:
     record = None if options.json is None else destination(options.json, (".json",))
     least = least_figures(options.fail_under or ())
     uq = _predictor(options)
-    test, columns = _data(uq, options.data, options)
-    train = None if options.train is None else _data(uq, options.train, options)[0]
-    strange = None if options.ood is None else _unlabelled(options.ood, columns, options.batch)
-    verdict = importlib.import_module("splitpoint.verdict").verdict(uq, test, train=train, ood=strange)
+    test = _rows(uq, options.data, options)
+    if not test.columns.targets:
+        raise SettingsError(
+            f"Expected the column to compare with in --target, but got none; {test.table.path} has "
+            f"{some_of(test.table.names)}."
+        )
+    more: dict[str, Any] = {"progress": not options.quiet}
+    for name in ("train", "calibration", "ood"):
+        path = getattr(options, name)
+        if path is not None:
+            more[name] = _rows(uq, path, options, labelled=name != "ood")
+    verdict = importlib.import_module("splitpoint.verdict").verdict(uq, test, **more)
     verdict.save(out)
     if record is not None:
         write_text(record, json.dumps(verdict.to_dict(), indent=1))
@@ -49,23 +55,12 @@ def _predictor(options: argparse.Namespace) -> Any:
     return opened(options.predictor, options.model, options.weights, options.device)
 
 
-def _data(uq: Any, path: str, options: argparse.Namespace) -> tuple[Any, Columns]:
-    """Rows with their targets, and how they were read."""
+def _rows(uq: Any, path: str, options: argparse.Namespace, *, labelled: bool = True) -> Batches:
     table = rows_of(path, like=recorded(uq))
-    columns = columns_of(uq, table, names_of(options.features), names_of(options.target))
-    if not columns.targets:
-        raise SettingsError(
-            f"Expected the column to compare with in --target, but got none; {table.path} has {some_of(table.names)}."
-        )
-    return Labelled(table, columns, batch_of(columns, options.batch)).data(streamed=False), columns
-
-
-def _unlabelled(path: str, columns: Columns, size: int | None) -> Any:
-    """Rows without targets, which can be read again."""
-    table = rows_of(path, like=columns)
-    if isinstance(table, ImageFolder):
-        return Images(table, replace(columns, targets=()))
-    return torch.cat([inputs for (inputs,) in inputs_of(table, columns, batch_of(columns, size))])
+    targets = names_of(options.target) if labelled else None
+    columns = columns_of(uq, table, names_of(options.features), targets)
+    columns = columns if labelled else replace(columns, targets=())
+    return Batches(table, columns, batch_of(columns, options.batch))
 
 
 def least_figures(texts: Sequence[str]) -> dict[str, float]:

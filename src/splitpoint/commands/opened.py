@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from splitpoint.commands.columns import Columns, some_of
+from splitpoint.commands.columns import Columns, chosen_targets, some_of
 from splitpoint.commands.folders import ImageFolder, height_and_width
 from splitpoint.commands.model import built, check_trained
 from splitpoint.commands.tables import Table, open_table
@@ -26,6 +24,8 @@ VECTORS, MATRICES = 1024, 64
 def rows_of(path: str, size: str | None = None, like: Columns | None = None) -> Table:
     """The table in a file or a folder of images, read `like` those of a fit."""
     if not Path(path).is_dir():
+        if size is not None:
+            raise SettingsError(f"Expected --size with a folder of images, but the data are in {path}; leave it out.")
         return open_table(path)
     chosen = height_and_width(size) if size is not None else None if like is None else like.size
     return ImageFolder(Path(path), chosen, None if like is None else like.shape[0])
@@ -36,13 +36,6 @@ def batch_of(columns: Columns, wanted: int | None) -> int:
     if wanted is not None and wanted < 1:
         raise SettingsError(f"Expected --batch >= 1, but got {wanted}.")
     return wanted or (VECTORS if len(columns.shape) == 1 else MATRICES)
-
-
-def inputs_of(table: Table, columns: Columns, size: int) -> Iterator[tuple[Tensor]]:
-    """Batches for prediction."""
-    columns.check(table)
-    for part in table.parts(columns.features, size):
-        yield (columns.inputs(part),)
 
 
 def destination(path: str, endings: Sequence[str]) -> Path:
@@ -104,7 +97,7 @@ def columns_of(uq: Any, table: Table, features: list[str] | None, targets: list[
                 f"Expected the features of the fit, {some_of(known.features)}, but got {some_of(features)}; leave "
                 "--features out."
             )
-        return known if targets is None else replace(known, targets=tuple(targets))
+        return known if targets is None else replace(known, targets=chosen_targets(table, targets))
     if features is None and not table.matrices():
         raise DataError(
             "Expected a predictor that knows its features, but this one was fitted in Python; name them in their order "

@@ -95,6 +95,7 @@ def add_verdict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="FILE", help=f"test rows: {DATA}")
     parser.add_argument("--target", metavar="COLUMN", help="what to compare with (default: the target of the fit)")
     parser.add_argument("--train", metavar="FILE", help="rows of the fit, to look for memorised and leaked ones")
+    parser.add_argument("--calibration", metavar="FILE", help="rows that were calibrated with, to look for leaked ones")
     parser.add_argument("--ood", metavar="FILE", help="rows that should be found strange")
     parser.add_argument("--out", required=True, metavar="PAGE.html", help="page to write")
     parser.add_argument("--json", metavar="FILE.json", help="write the same for programs")
