@@ -31,7 +31,7 @@ class Batches:
     size: int
 
     def __post_init__(self) -> None:
-        self.columns.check(self.table)
+        self.columns.check(self.table, targets=True)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         columns = self.columns

@@ -86,9 +86,9 @@ class Columns:
         lists |= {} if self.size is None else {"size": self.size}
         return {"task": self.task} | {name: json.dumps(values) for name, values in lists.items()}
 
-    def check(self, table: Table) -> None:
-        """Refuse a table that lacks some of the features or targets."""
-        for kind, names in (("features", self.features), ("targets", self.targets)):
+    def check(self, table: Table, *, targets: bool = False) -> None:
+        """Refuse a table that lacks some of the features, or of the targets where they are needed."""
+        for kind, names in (("features", self.features), ("targets", self.targets if targets else ())):
             missing = [name for name in names if name not in table.names]
             if missing:
                 raise DataError(

@@ -37,9 +37,9 @@ def fit(options: argparse.Namespace) -> str:
     columns = _columns(table, options)
     size = batch_of(columns, options.batch)
     seen = _first_look(model, table, columns)
-    uq = _fitted(options, model, Batches(table, columns, size))
-    if options.threshold_data is not None:
-        ordinary = Batches(rows_of(options.threshold_data, like=columns), replace(columns, targets=()), size)
+    ordinary = _opened(options.threshold_data, replace(columns, targets=()), size)
+    uq = _fitted(options, model, Batches(table, columns, size), _opened(options.calibration, columns, size))
+    if ordinary is not None:
         uq.set_threshold(ordinary, progress=not options.quiet)
     uq.notes = columns.notes() | {"model": options.model}
     uq.save(out)
@@ -108,7 +108,14 @@ def _spread(output: Tensor, target: Tensor) -> str:
     return f"root mean squared error {rmse:.4g}, that of a constant {constant:.4g}"
 
 
-def _fitted(options: argparse.Namespace, model: nn.Module, train: Batches) -> PostHocPredictor[Any]:
+def _opened(path: str | None, columns: Columns, size: int) -> Batches | None:
+    """Rows like those of the fit, which are looked for before it."""
+    return None if path is None else Batches(rows_of(path, like=columns), columns, size)
+
+
+def _fitted(
+    options: argparse.Namespace, model: nn.Module, train: Batches, held_out: Batches | None
+) -> PostHocPredictor[Any]:
     layer: Any = None if options.layer is None else options.layer[0] if len(options.layer) == 1 else options.layer
     shared: dict[str, Any] = {"layer": layer, "cache": options.cache or "ram", "rows_per_call": train.size}
     method: SplitPointRegressor | SplitPointClassifier
@@ -118,8 +125,7 @@ def _fitted(options: argparse.Namespace, model: nn.Module, train: Batches) -> Po
         method = SplitPointClassifier(output="probs" if options.probs else "logits", **shared)
     given: dict[str, Any] = {"seed": options.seed, "progress": not options.quiet}
     streamed = options.cache is not None
-    if options.calibration is not None:
-        held_out = Batches(rows_of(options.calibration, like=train.columns), train.columns, train.size)
+    if held_out is not None:
         given["calibration"] = held_out if streamed else held_out.whole()
         given["calibration_groups"] = _groups(held_out.table, options.groups)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import math
@@ -86,8 +87,8 @@ def missed_figures(figures: Mapping[str, float], least: Mapping[str, float], pag
     unknown = [name for name in least if name not in figures]
     if unknown:
         raise SettingsError(
-            f"Expected --fail-under with figures among {some_of(sorted(figures), 40)}, but got {', '.join(unknown)}; "
-            f"{page} was written."
+            f"Expected --fail-under with figures of the verdict, but got {', '.join(unknown)}; "
+            f"{_near(unknown[0], figures)}--json FILE lists them all."
         )
     low = [
         f"{name} of at least {value:g}, but got {_shown(figures[name])}"
@@ -95,6 +96,11 @@ def missed_figures(figures: Mapping[str, float], least: Mapping[str, float], pag
         if not figures[name] >= value
     ]
     return f"Expected {'; '.join(low)}; see {page}." if low else ""
+
+
+def _near(name: str, figures: Mapping[str, float]) -> str:
+    near = difflib.get_close_matches(name, figures, 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def _shown(value: float) -> str:

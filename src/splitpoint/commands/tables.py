@@ -18,6 +18,9 @@ from splitpoint.errors import DataError
 Numbers = NDArray[Any]
 """Floating-point or whole numbers with rows on the first axis; NaN where a value is missing."""
 
+BLOCK = 1 << 22
+"""Bytes of a csv file that are read at a time."""
+
 EMPTY = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 """What stands for a missing number in a csv file; of other columns only an empty cell does."""
 
@@ -257,7 +260,7 @@ class Csv(Arrow):
     def _head(self) -> tuple[tuple[str, ...], int | None]:
         csv = package("pyarrow.csv", "reads and writes csv files", "tables")
         try:
-            with csv.open_csv(self.path, read_options=csv.ReadOptions(block_size=1 << 22)) as file:
+            with csv.open_csv(self.path, read_options=csv.ReadOptions(block_size=BLOCK)) as file:
                 names = tuple(file.schema.names)
         except (self.arrow.ArrowException, OSError) as error:
             raise self._unreadable(error) from error
@@ -273,7 +276,7 @@ class Csv(Arrow):
         convert = csv.ConvertOptions(
             include_columns=list(names), column_types=dict.fromkeys(names, text), strings_can_be_null=False
         )
-        read = csv.ReadOptions(block_size=1 << 22, use_threads=False)
+        read = csv.ReadOptions(block_size=BLOCK, use_threads=False)
         with csv.open_csv(self.path, read_options=read, convert_options=convert) as file:
             yield from file
 
