@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from splitpoint.batches import Batch, Data, flattened, item_of, labelled, mapped, output_tensor, whole_arrays
 from splitpoint.checks import Check
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
 from splitpoint.layout import Layout
 from splitpoint.prediction import aligned
 from splitpoint.recording import Recording, Source
@@ -297,14 +297,14 @@ def _answers(
     chosen = torch.randperm(size, generator=generator)[:COORDINATES] if size > COORDINATES else None
     gradients: list[Tensor] = []
     numbers: list[tuple[float, float, int]] = []
-    with frozen(model), frozen(start):
+    with frozen(model) as view, frozen(start) as begun:
         for row in rows:
             moved = row.to(model)
             assert moved.target is not None
             live = {name: value.detach().requires_grad_() for name, value in parameters.items()}
             with torch.enable_grad():
-                given = output_tensor(model(*moved.args, **moved.kwargs), output_key)
-                output = output_tensor(functional_call(start, live, moved.args, moved.kwargs), output_key)
+                given = output_tensor(view(*moved.args, **moved.kwargs), output_key)
+                output = output_tensor(functional_call(begun, live, moved.args, moved.kwargs), output_key)
                 flat = layout.output(output).flatten()
             if not output.requires_grad:
                 return None

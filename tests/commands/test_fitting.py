@@ -128,7 +128,7 @@ def test_the_layer_is_the_one_that_is_named(place, run):
     ("options", "parts"),
     [
         (("--out", "uq.txt"), ("a file .safetensors to write to, but got uq.txt",)),
-        (("--out", "no/uq.safetensors"), ("in no, which does not exist",)),
+        (("--out", "no/uq.safetensors"), ("no does not exist",)),
         (("--level", "1.5"), ("confidence levels in (0, 1)",)),
         (("--classes", "a,b"), ("--classes with --task classification",)),
         (("--probs",), ("--probs with --task classification",)),

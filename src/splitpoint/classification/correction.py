@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from splitpoint.cache import Table
-from splitpoint.calibration import PRIOR_ROWS, minimise, probable_factor
+from splitpoint.calibration import PRIOR_ROWS, log_losses, minimise, probable_factor
 from splitpoint.groups import random_folds
 from splitpoint.tasks import Rows
 
@@ -26,9 +28,11 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
     bias = logits.new_zeros(logits.shape[1], requires_grad=True)
     weight = logits.new_zeros(width, logits.shape[1], requires_grad=True)
 
-    def objective() -> Tensor:
+    def objective() -> Iterator[Tensor]:
         size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + PRIOR_ROWS * log_factor.square()
-        return F.cross_entropy(log_factor.exp() * logits + bias + x @ weight, label) + size / (2 * rows)
+        return log_losses(
+            logits, label, lambda own: log_factor.exp() * logits[own] + bias + x[own] @ weight, size / (2 * rows)
+        )
 
     minimise([log_factor, bias, weight], objective)
     return log_factor.detach().exp(), bias.detach(), weight.detach()

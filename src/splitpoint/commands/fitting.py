@@ -18,7 +18,7 @@ from splitpoint.commands.model import answers, built, check_trained
 from splitpoint.commands.opened import batch_of, destination, names_of, rows_of
 from splitpoint.commands.tables import Table
 from splitpoint.errors import DataError, SettingsError, SplitPointWarning
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.regression import SplitPointRegressor
 from splitpoint.tasks import MISSING
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from splitpoint.commands.columns import Columns
-from splitpoint.commands.model import built, first_line
+from splitpoint.commands.model import built
 from splitpoint.commands.opened import names_of, rows_of
 from splitpoint.errors import SettingsError
+from splitpoint.files import one_line
 from splitpoint.inspection import layers
 
 EXAMPLE = 2
@@ -29,7 +30,7 @@ def shown_layers(options: argparse.Namespace) -> str:
         return str(layers(model, inputs))
     except Exception as error:  # whatever a forward says to what it does not take
         raise SettingsError(
-            f"Expected a model that takes a batch of shape {tuple(inputs.shape)}, but it said: {first_line(error)}"
+            f"Expected a model that takes a batch of shape {tuple(inputs.shape)}, but it said: {one_line(error)}"
         ) from error
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from splitpoint.batches import output_tensor, placement
 from splitpoint.errors import SettingsError, StorageError
-from splitpoint.files import model_fingerprint
+from splitpoint.files import model_fingerprint, one_line
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What data-parallel, compiled and Lightning modules put before the names of weights."""
@@ -37,7 +37,7 @@ def imported(place: str) -> nn.Module:
     except Exception as error:
         raise SettingsError(
             f"Expected package.module:name of a model or of a function without arguments, but got {place!r} "
-            f"({first_line(error)})."
+            f"({type(error).__name__}: {one_line(error)})."
         ) from error
     if not isinstance(model, nn.Module):
         raise SettingsError(f"Expected {place} to be or to build a torch.nn.Module, but got {type(model).__name__}.")
@@ -60,7 +60,7 @@ def _moved(model: nn.Module, device: str) -> nn.Module:
     try:
         return model.to(place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise SettingsError(f"Expected a device that is there, but {device} is not ({first_line(error)}).") from error
+        raise SettingsError(f"Expected a device that is there, but {device} is not ({one_line(error)}).") from error
 
 
 def check_trained(place: str, model: nn.Module) -> None:
@@ -80,7 +80,7 @@ def answers(model: nn.Module, inputs: Tensor) -> Tensor:
             raw = model(inputs.to(device, dtype))
     except Exception as error:  # whatever a forward says to what it does not take
         raise SettingsError(
-            f"Expected a model that takes a batch of shape {tuple(inputs.shape)}, but it said: {first_line(error)}"
+            f"Expected a model that takes a batch of shape {tuple(inputs.shape)}, but it said: {one_line(error)}"
         ) from error
     return output_tensor(raw)
 
@@ -126,7 +126,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         ) from error
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise StorageError(
-            f"Expected a whole file of weights, but {path} cannot be read ({first_line(error)})."
+            f"Expected a whole file of weights, but {path} cannot be read ({one_line(error)})."
         ) from error
     while isinstance(loaded, Mapping) and (inner := [key for key in INSIDE if isinstance(loaded.get(key), Mapping)]):
         loaded = loaded[inner[0]]
@@ -149,9 +149,3 @@ def stripped(found: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
         inner = {name.removeprefix(prefix): own for name, own in readings[-1].items() if name.startswith(prefix)}
         readings.append(inner)
     return max(readings, key=lambda reading: len(names & reading.keys()))
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, on one line, or what it is where it says nothing."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

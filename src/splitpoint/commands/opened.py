@@ -13,7 +13,7 @@ from splitpoint.commands.folders import ImageFolder, height_and_width
 from splitpoint.commands.model import built, check_trained
 from splitpoint.commands.tables import Table, open_table
 from splitpoint.errors import DataError, SettingsError, StorageError
-from splitpoint.files import read_tensors
+from splitpoint.files import file_to_write, read_tensors
 from splitpoint.predictor import FILE_KEY, Predictor
 from splitpoint.storage import load
 
@@ -43,9 +43,7 @@ def destination(path: str, endings: Sequence[str]) -> Path:
     found = Path(path)
     if found.suffix not in endings:
         raise SettingsError(f"Expected a file {' or '.join(endings)} to write to, but got {path}; rename it.")
-    if found.is_dir() or not found.parent.is_dir():
-        wrong = "is a folder" if found.is_dir() else f"is in {found.parent}, which does not exist"
-        raise SettingsError(f"Expected a file to write to in a folder that exists, but {path} {wrong}.")
+    file_to_write(found)
     return found
 
 
