@@ -148,9 +148,11 @@ class DiskTable:
     def sync(self) -> None:
         """Wait until all rows are on the disk, then write the lines that vouch for them, and wait for these."""
         if self._lines:
+            self._check_still_there()
             with self._writing():
-                for file in self._files.values():
-                    os.fsync(file.fileno())
+                for name, file in self._files.items():
+                    if name != self._journal_path.name:
+                        os.fsync(file.fileno())
                 journal = self._file(self._journal_path.name)
                 _write(journal, "".join(self._lines).encode())
                 os.fsync(journal.fileno())
@@ -202,6 +204,7 @@ class DiskTable:
         for name, file in self._files.items():
             path = self.directory / name
             if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                self._lines.clear()
                 raise CacheError(
                     f"Expected {path} to stay where it is, but it was deleted while rows were recorded; run it again."
                 )

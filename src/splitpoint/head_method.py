@@ -88,6 +88,8 @@ class HeadMethod(Training, PostHoc[P]):
     def __post_init__(self) -> None:
         super().__post_init__()
         super(Training, self).__post_init__()
+        if not isinstance(self.cache, str | os.PathLike) or not os.fspath(self.cache):
+            raise SettingsError(f"Expected cache to be 'ram' or the name of a directory, but got {self.cache!r}.")
         if self.width is not None and self.width < 1:
             raise SettingsError(f"Expected width >= 1 or None, but got {self.width}.")
         if self.dense_steps is not None and self.dense_steps < 1:

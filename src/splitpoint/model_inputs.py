@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from splitpoint.errors import DataError, SplitPointError
+from splitpoint.errors import ModelError, SplitPointError
 
 MOST_SINGLE = 8
 """Inputs of whole numbers that are tried one by one."""
@@ -79,7 +79,7 @@ def retold(error: Exception, model: nn.Module) -> None:
     if isinstance(error, SplitPointError | torch.OutOfMemoryError | MemoryError):
         return
     first = next(iter(str(error).strip().splitlines()), "nothing more")[:200].rstrip(" .;:")
-    raise DataError(
+    raise ModelError(
         f"Expected inputs that the model takes, but the forward of {type(model).__name__} raised "
         f"{type(error).__name__}: {first}; give it what it is called with elsewhere."
     ) from error

@@ -101,7 +101,7 @@ def test_what_is_wrong_is_one_sentence(judged, refused, options, parts):
 
 def test_a_graph_needs_no_model(judged, run, monkeypatch):
     notes = sp.load("uq.safetensors", judged.place.numbers).notes
-    graph = SimpleNamespace(notes=notes)
+    graph = SimpleNamespace(task="regression", metadata={"predictor": {"notes": notes}})
     monkeypatch.setitem(sys.modules, "splitpoint.runtime", SimpleNamespace(load=lambda path: (graph, path)[0]))
     run("verdict", "uq.onnx", "--data", "rows.npz", "--out", "v.html")
     assert judged.made[-1].uq is graph

@@ -72,7 +72,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
 
     output: ModelOutput = "logits"
     mars: Literal["simplex", "free"] = "simplex"
-    delta0: float | Literal["cv"] = 0.01
+    delta0: Unbounded | Literal["cv"] = 0.01
     mar_layers: int = 1
     patience: int | None = 10
     decay: bool = False

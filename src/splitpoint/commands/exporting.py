@@ -6,7 +6,7 @@ import argparse
 import importlib
 import io
 
-from splitpoint.commands.opened import columns_of, destination, opened, recorded, rows_of
+from splitpoint.commands.opened import columns_of, destination, names_of, opened, recorded, rows_of
 from splitpoint.errors import DataError
 from splitpoint.files import replacing
 
@@ -19,8 +19,9 @@ def export(options: argparse.Namespace) -> str:
     """Write the graph and say how far its answers are from those of the predictor."""
     out = destination(options.out, (ENDINGS[options.format],))
     uq = opened(options.predictor, options.model, options.weights)
-    table = rows_of(options.example, like=recorded(uq))
-    columns = columns_of(uq, table, None, None)
+    known = recorded(uq.notes)
+    table = rows_of(options.example, like=known)
+    columns = columns_of(known, uq.task.name, table, names_of(options.features))
     columns.check(table)
     example = columns.inputs(table.beginning(columns.features, EXAMPLE))
     if len(example) < 2:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitpoint.commands.batches import Batches
-from splitpoint.commands.columns import some_of
+from splitpoint.commands.columns import Columns, some_of
 from splitpoint.commands.opened import batch_of, columns_of, destination, names_of, opened, recorded, rows_of
 from splitpoint.errors import SettingsError
 from splitpoint.files import write_text
+from splitpoint.tasks import TaskName
 
 
 class Judged(NamedTuple):
@@ -31,8 +32,8 @@ def judge(options: argparse.Namespace) -> Judged:
     out = destination(options.out, (".html",))
     record = None if options.json is None else destination(options.json, (".json",))
     least = least_figures(options.fail_under or ())
-    uq = _predictor(options)
-    test = _rows(uq, options.data, options)
+    subject = _subject(options)
+    test = _rows(subject, options.data, options)
     if not test.columns.targets:
         raise SettingsError(
             f"Expected the column to compare with in --target, but got none; {test.table.path} has "
@@ -42,24 +43,34 @@ def judge(options: argparse.Namespace) -> Judged:
     for name in ("train", "calibration", "ood"):
         path = getattr(options, name)
         if path is not None:
-            more[name] = _rows(uq, path, options, labelled=name != "ood")
-    verdict = importlib.import_module("splitpoint.verdict").verdict(uq, test, **more)
+            more[name] = _rows(subject, path, options, labelled=name != "ood")
+    verdict = importlib.import_module("splitpoint.verdict").verdict(subject.predictor, test, **more)
     verdict.save(out)
     if record is not None:
         write_text(record, json.dumps(verdict.to_dict(), indent=1))
     return Judged(f"{verdict}\n{out}", missed_figures(verdict.figures, least, out))
 
 
-def _predictor(options: argparse.Namespace) -> Any:
+class Subject(NamedTuple):
+    """A predictor, or a graph of one, with its task and the columns that it was fitted on."""
+
+    predictor: Any
+    task: TaskName
+    columns: Columns | None
+
+
+def _subject(options: argparse.Namespace) -> Subject:
     if Path(options.predictor).suffix == ".onnx":
-        return importlib.import_module("splitpoint.runtime").load(options.predictor)
-    return opened(options.predictor, options.model, options.weights, options.device)
+        graph = importlib.import_module("splitpoint.runtime").load(options.predictor)
+        return Subject(graph, graph.task, recorded(graph.metadata["predictor"]["notes"]))
+    uq = opened(options.predictor, options.model, options.weights, options.device)
+    return Subject(uq, uq.task.name, recorded(uq.notes))
 
 
-def _rows(uq: Any, path: str, options: argparse.Namespace, *, labelled: bool = True) -> Batches:
-    table = rows_of(path, like=recorded(uq))
+def _rows(subject: Subject, path: str, options: argparse.Namespace, *, labelled: bool = True) -> Batches:
+    table = rows_of(path, like=subject.columns)
     targets = names_of(options.target) if labelled else None
-    columns = columns_of(uq, table, names_of(options.features), targets)
+    columns = columns_of(subject.columns, subject.task, table, names_of(options.features), targets)
     columns = columns if labelled else replace(columns, targets=())
     return Batches(table, columns, batch_of(columns, options.batch))
 

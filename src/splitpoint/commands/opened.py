@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from splitpoint.errors import DataError, SettingsError, StorageError
 from splitpoint.files import file_to_write, read_tensors
 from splitpoint.predictor import FILE_KEY, Predictor
 from splitpoint.storage import load
+from splitpoint.tasks import TaskName
 
 VECTORS, MATRICES = 1024, 64
 """Rows that go through the model at a time: of numbers side by side, and of images and other arrays."""
@@ -81,14 +82,15 @@ def _notes(path: str) -> dict[str, str]:
     return notes
 
 
-def recorded(uq: Any) -> Columns | None:
-    """The columns that a predictor was fitted on; None where it was fitted in Python."""
-    return Columns.of_notes(uq.notes) if "features" in uq.notes else None
+def recorded(notes: Mapping[str, str]) -> Columns | None:
+    """The columns that a predictor was fitted on, by its notes; None where it was fitted in Python."""
+    return Columns.of_notes(notes) if "features" in notes else None
 
 
-def columns_of(uq: Any, table: Table, features: list[str] | None, targets: list[str] | None) -> Columns:
-    """The columns that a predictor was fitted on; those that are named where it was fitted in Python."""
-    known = recorded(uq)
+def columns_of(
+    known: Columns | None, task: TaskName, table: Table, features: list[str] | None, targets: list[str] | None = None
+) -> Columns:
+    """The columns that are known from a fit; those that are named where it was in Python."""
     if known is not None:
         if features is not None and tuple(features) != known.features:
             raise SettingsError(
@@ -101,4 +103,4 @@ def columns_of(uq: Any, table: Table, features: list[str] | None, targets: list[
             "Expected a predictor that knows its features, but this one was fitted in Python; name them in their order "
             "with --features a,b,c."
         )
-    return Columns.of(table, uq.task.name, features, targets)
+    return Columns.of(table, task, features, targets)

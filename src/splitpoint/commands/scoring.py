@@ -28,8 +28,9 @@ def predict(options: argparse.Namespace) -> str:
     """Write one row for every row, and say how many."""
     out = destination(options.out, ENDINGS)
     uq = opened(options.predictor, options.model, options.weights, options.device)
-    table = rows_of(options.data, like=recorded(uq))
-    columns = columns_of(uq, table, names_of(options.features), None)
+    known = recorded(uq.notes)
+    table = rows_of(options.data, like=known)
+    columns = columns_of(known, uq.task.name, table, names_of(options.features))
     columns.check(table)
     copied = _copied(table, options.id)
     fields = chosen_fields(uq.task.name, options.fields, uq.reference is not None)
