@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from splitpoint.baselines import METHODS
 from splitpoint.bench.suites import SUITES
 from splitpoint.errors import DataError
 
-COMMANDS = ("demo", "layers", "methods", "bench", "data", "report")
+COMMANDS = ("demo", "layers", "fit", "predict", "export", "verdict", "methods", "bench", "data", "report")
 SOURCE = Path(sp.__file__).parents[1]
 
 MODELS = """
@@ -107,7 +108,23 @@ def test_every_command_has_help_of_its_own(command, capsys):
     assert f"usage: splitpoint {command}" in out
     wanted = {
         "demo": ("--out", "--seed", "--quiet"),
-        "layers": ("model", "shape"),
+        "layers": ("model", "shape", "--model", "--weights", "--data", "--target", "--features", "--size", "--ids"),
+        "fit": (
+            *(
+                "--task",
+                "--model",
+                "--weights",
+                "--data",
+                "--target",
+                "--features",
+                "--calibration",
+                "--threshold-data",
+            ),
+            *("--level", "--layer", "--groups", "--cache", "--device", "--seed", "--batch", "--quiet", "--out"),
+        ),
+        "predict": ("UQ", "--model", "--weights", "--data", "--out", "--fields", "--id", "--features", "--device"),
+        "export": ("UQ", "--model", "--weights", "--example", "--format {onnx,pt2}", "--out"),
+        "verdict": ("UQ", "--model", "--data", "--target", "--train", "--ood", "--out", "--json", "--fail-under"),
         "methods": (),
         "data": ("list", "check", "download"),
         "bench": ("uci",),
@@ -116,7 +133,15 @@ def test_every_command_has_help_of_its_own(command, capsys):
     assert all(word in out for word in wanted)
 
 
-@pytest.mark.parametrize("argv", [[], ["astrology"], ["layers"], ["layers", "m:n"], ["demo", "--seed", "x"]], ids=str)
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *([], ["astrology"], ["demo", "--seed", "x"]),
+        *(["layers"], ["layers", "m:n"], ["layers", "--model", "m:n"], ["layers", "m:n", "2,4", "--data", "rows.npz"]),
+        *(["fit"], ["fit", "--task", "astrology"], ["predict", "uq.safetensors"], ["export"], ["verdict"]),
+    ],
+    ids=str,
+)
 def test_wrong_usage_is_no_success(argv, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(argv)
@@ -264,6 +289,14 @@ def test_the_command_can_be_run_as_a_module(models):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[0, 1] True"
     assert done.stderr.count("\n") == 1
+
+
+def test_a_progress_bar_is_gone_before_an_error_is_told(models, capsys):
+    np.savez("rows.npz", X=np.zeros((9, 4), np.float32), y=np.zeros(9))
+    call = ("fit", "--task", "regression", "--model", f"{models}:net", "--data", "rows.npz", "--out", "u.safetensors")
+    code, out, err = run(capsys, *call, "--layer", "moon")
+    assert (code, out) == (1, "")
+    assert err.split("\r")[-1].startswith("splitpoint: Expected the name of a layer")
 
 
 # demo

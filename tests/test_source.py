@@ -38,6 +38,7 @@ ORDER = [
     {"storage", "bench"},
     {"report"},
     {"demo", "verdict"},
+    {"commands"},
     {"cli"},
 ]
 """Parts of the package from the ground up; a part may import only parts that stand before it."""

@@ -278,6 +278,23 @@ def test_what_a_fit_found_out_is_in_the_file(tmp_path):
     assert [str(check) for check in found] == [str(check) for check in uq.checks] != []
 
 
+@pytest.mark.parametrize("method", ["splitpoint", "deep_ensemble", "conformal"])
+def test_notes_are_in_the_file(method, tmp_path):
+    more = {"epochs": 1} if method != "conformal" else {}
+    data = (torch.randn(40, 3), torch.randn(40, 1))
+
+    def network():
+        return nn.Linear(3, 1)
+
+    start = network if method == "deep_ensemble" else network()
+    uq = sp.baselines.METHODS[method](**more).fit(start, data, calibration=data, progress=False)
+    assert uq.notes == {}
+    uq.notes = {"features": '["a", "ü"]'}
+    uq.save(tmp_path / "uq.safetensors")
+    assert sp.load(tmp_path / "uq.safetensors", start).notes == {"features": '["a", "ü"]'}
+    assert sp.baselines.METHODS[method](**more).fit(start, data, calibration=data, progress=False).notes == {}
+
+
 def test_a_saved_file_can_be_read_by_whoever_can_read_the_users_other_files(tmp_path):
     ordinary = tmp_path / "ordinary"
     ordinary.write_bytes(b"")

@@ -8,13 +8,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from splitpoint import __version__
+from splitpoint.commands import parsers
 from splitpoint.errors import DataError, SettingsError, SplitPointError
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="fit two small networks, print tables, write figures and a page"))
     _add_layers(commands.add_parser("layers", help="list the layers of a model and the one that would be chosen"))
+    _add_checkpoint(commands)
     methods = commands.add_parser("methods", help="list every method: task, cost, what it needs, who defined it")
     methods.set_defaults(run=_methods)
     bench = commands.add_parser("bench", help="run an experiment of the paper, or go on with it")
@@ -41,12 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
     except (SplitPointError, OSError) as error:
-        print(f"splitpoint: {error}", file=sys.stderr)
-        return 1
+        code, message = 1, str(error)
     except KeyboardInterrupt:
-        print("splitpoint: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        code, message = 130, "interrupted"
+    else:
+        return 0
+    print(f"splitpoint: {message}", file=sys.stderr)  # out here progress bars are gone with the frames of the error
+    return code
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
@@ -68,27 +68,55 @@ def _demo(options: argparse.Namespace) -> str:
 
 
 def _add_layers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="where a model or a function that builds one is, such as package.module:build")
-    parser.add_argument("shape", help="shape of one input batch, such as 2,3,224,224")
-    parser.add_argument("--ids", action="store_true", help="the input is whole numbers, such as token ids")
+    parsers.add_layers(parser)
     parser.set_defaults(run=_layers)
 
 
 def _layers(options: argparse.Namespace) -> str:
-    import torch
+    from splitpoint.commands.looking import shown_layers
 
-    from splitpoint.inspection import layers
+    return shown_layers(options)
 
-    model = _imported(options.model)
-    sizes = options.shape.split(",")
-    if not all(size.strip().isdecimal() and int(size) for size in sizes):
-        raise SettingsError(f"Expected a shape such as 2,3,224,224, but got {options.shape!r}.")
-    shape = tuple(map(int, sizes))
-    try:
-        return str(layers(model, torch.zeros(shape, dtype=torch.long if options.ids else torch.float32)))
-    except (RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"Expected a model that takes a batch of shape {shape}, but it said: {reason}") from error
+
+def _add_checkpoint(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Commands that start from a model of one's own."""
+    for name, add, run, meaning in (
+        ("fit", parsers.add_fit, _fit, "fit uncertainty to a trained model and a file of rows"),
+        ("predict", parsers.add_predict, _predict, "write predictions, intervals and scores for every row of a file"),
+        ("export", parsers.add_export, _export, "write model and uncertainty as one graph, such as ONNX"),
+        ("verdict", parsers.add_verdict, _verdict, "write a page that says whether the uncertainty can be trusted"),
+    ):
+        parser = commands.add_parser(name, help=meaning)
+        add(parser)
+        parser.set_defaults(run=run)
+
+
+def _fit(options: argparse.Namespace) -> str:
+    from splitpoint.commands.fitting import fit
+
+    return fit(options)
+
+
+def _predict(options: argparse.Namespace) -> str:
+    from splitpoint.commands.scoring import predict
+
+    return predict(options)
+
+
+def _export(options: argparse.Namespace) -> str:
+    from splitpoint.commands.exporting import export
+
+    return export(options)
+
+
+def _verdict(options: argparse.Namespace) -> str:
+    from splitpoint.commands.judging import judge
+
+    judged = judge(options)
+    if judged.missed:
+        print(judged.text)
+        raise DataError(judged.missed)
+    return judged.text
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -194,23 +222,6 @@ def _report(options: argparse.Namespace) -> str:
     from splitpoint.report import write
 
     return write(options.folder, options.out)
-
-
-def _imported(path: str) -> nn.Module:
-    from torch import nn
-
-    module, _, name = path.partition(":")
-    sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), name)
-        model = found if isinstance(found, nn.Module) else found()
-    except Exception as error:
-        raise SettingsError(
-            f"Expected package.module:name of a model or of a function without arguments, but got {path!r} ({error})."
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise SettingsError(f"Expected {path} to be or to build a torch.nn.Module, but got {type(model).__name__}.")
-    return model
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -56,10 +57,12 @@ class Predictor(nn.Module, ABC, Generic[P]):
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
         checks: what `fit` found out about itself.
+        notes: texts by name that are saved with it, such as those by which the command line finds features again.
         fingerprint: of the base as it was at the fit; None where nothing is known of it.
     """
 
     checks: tuple[Check, ...] = ()
+    notes: Mapping[str, str] = MappingProxyType({})
     fingerprint: Fingerprint | None = None
     quantiles: Tensor | None
     threshold: Tensor | None
@@ -200,6 +203,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
             "layout": dataclasses.asdict(self.layout),
             "inputs": self.inputs,
             "checks": [dataclasses.asdict(check) for check in self.checks],
+            "notes": dict(self.notes),
             "not_finite": sorted(name for name, value in self.own_tensors().items() if not _finite(value)),
             "fingerprint": None if self.fingerprint is None else self.fingerprint.described(),
         }

@@ -85,6 +85,7 @@ def load(
         file = _read(path)
         predictor = _built(file, start, layer, strict)
         predictor.checks = tuple(Check(**check) for check in file.description.get("checks", ()))
+        predictor.notes = {str(name): str(text) for name, text in file.description.get("notes", {}).items()}
         if file.fingerprint is not None:
             predictor.fingerprint = replace(file.fingerprint, prefix=inner_prefix(predictor.base))
         _try(file, predictor, strict)
