@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import output_tensor
-from splitpoint.errors import LayerError, SettingsError
+from splitpoint.errors import ExportError, LayerError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.frozen import frozen_view
 from splitpoint.hooks import Listener, Recorder, listen
@@ -82,9 +82,7 @@ class Graph(nn.Module):
             self.heard.recorders = ()
             reading = self.tap.reading(output, recorders, None)
             if any(reading.missing):
-                raise SettingsError(
-                    "Expected inputs for every branch of the model, but one did not run; give them all."
-                )
+                raise ExportError("Expected inputs for every branch of the model, but one did not run; give them all.")
             found = named_fields(self.fitted.of_reading(reading))
         chosen = tuple(found) if self.fields is None else self.fields
         unknown = [name for name in chosen if name not in found]
@@ -98,12 +96,12 @@ class Graph(nn.Module):
 def exportable(uq: Any) -> Tap:
     """The tap of a predictor that can be one graph, or an error that says why it cannot."""
     if not isinstance(uq, PostHocPredictor):
-        raise SettingsError(
+        raise ExportError(
             "Expected a predictor on the layers of one model to export, as SplitPointRegressor and "
             f"SplitPointClassifier give, but got {type(uq).__name__}."
         )
     if uq.tap is None:
-        raise SettingsError(
+        raise ExportError(
             "Expected a predictor with a model to export, but this one was fitted on recorded rows alone; give the "
             "recording its tap."
         )
