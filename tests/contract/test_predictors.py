@@ -1,6 +1,7 @@
 """The public contract of every method: what its predictor is, the fields of its predictions, and their rows."""
 
 import copy
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -260,7 +261,8 @@ def test_a_threshold_flags_the_scores_above_its_quantile(name, own):
     uq, data = copy.deepcopy(fitted(name, own)), problem(own).data
     assert uq.set_threshold(data, quantile=0.9) is uq
     prediction = uq.predict(data)
-    expected = np.quantile(prediction.support.numpy().ravel(), 0.9)
+    scores = np.sort(prediction.support.numpy().ravel())
+    expected = scores[math.ceil(0.9 * (len(scores) + 1)) - 1]
     np.testing.assert_allclose(float(uq.reference.threshold), expected, rtol=1e-5)
     assert prediction.flagged.dtype == torch.bool
     assert prediction.flagged.shape == prediction.epistemic.shape
@@ -269,6 +271,6 @@ def test_a_threshold_flags_the_scores_above_its_quantile(name, own):
     if METHODS[name].epistemic == "none":
         assert not prediction.flagged.any()
     else:
-        assert 0.08 <= prediction.flagged.double().mean() <= 0.12
+        assert 0.07 <= prediction.flagged.double().mean() <= 0.1
     if name.startswith("splitpoint"):
         assert uq(torch.full((2, 3), torch.nan)).flagged.all()

@@ -95,9 +95,9 @@ class NetworkPredictor(Predictor[Prediction]):
         """A mean and variances (N, D, ...) of standard targets in their units, in float64 where squares need it."""
         wide = [-1, *[1] * (mean.dim() - 2)]
         center, spread = self.fitted["center"].reshape(wide), self.fitted["spread"].reshape(wide)
-        wide = square_dtype(spread)
-        squared = spread.to(wide).square()
-        return (center + spread * mean).to(wide), *(squared * variance for variance in variances)
+        kind = square_dtype(spread)
+        squared = spread.to(kind).square()
+        return (center + spread * mean).to(kind), *(squared * variance for variance in variances)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the networks included."""

@@ -197,8 +197,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         )
         left_out = objective.left_out(heads, scored)
         shapes = objective.shapes(left_out, [own.blind for own in learned])
-        for shape, own in zip(shapes, prepared, strict=True):
-            shape[empty_sides(own.table).to(shape.device)] = 0
+        for shape, rows in zip(shapes, prepared, strict=True):
+            shape[empty_sides(rows.table).to(shape.device)] = 0
         predictors = [
             method._fitted(
                 recording,
