@@ -16,7 +16,7 @@ SMALL = 4096
 
 def traced() -> bool:
     """Whether a graph is being made of what runs now."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def running_max(values: Tensor, axis: int) -> Tensor:

@@ -31,6 +31,7 @@ from problems import (
     regressions,
     tensors,
 )
+from splitpoint.likeness import ROWS as MADE_UP
 from splitpoint.metrics import auroc
 
 WITH_SETS = ("conformal", "splitpoint_conformal", "splitpoint_paper_calibrated")
@@ -70,14 +71,14 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("task", ["given", "auto"])
 @only(POST_HOC)
 def test_a_post_hoc_method_asks_the_model_once_about_a_row(name, own, task):
-    """Only a first batch is looked at again, where it decides the task or the layers."""
+    """Only a first batch is looked at again, where it decides the task or the layers; and a few rows are made up."""
     given, counting, size = problem(own), Counting(base(own)), 16
     x, y = given.data
     rows = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
     uq = fit(name, own, model=counting, data=rows, task=given.task if task == "given" else task)
     held_out = len(given.calibration[0]) if given.task in METHODS[name].held_out else 0
     looks = (len(METHODS[name].tasks) == 2 and task == "auto") + (name == "splitpoint_layers")
-    assert counting.rows == len(x) + held_out + looks * size
+    assert counting.rows == len(x) + held_out + looks * size + 2 * MADE_UP
     asked = counting.rows
     uq(given.fresh)
     assert counting.rows == asked + len(given.fresh)

@@ -66,7 +66,7 @@ class Comparison:
         if self._is_sds(name):
             known = self.expected
             if "mar_up" in known:
-                return wanted + 2 * known["mar_up"].astype(np.float64) * known["mar_down"]
+                return np.asarray(wanted + 2 * known["mar_up"].astype(np.float64) * known["mar_down"])
             if "mar" in known:
                 return np.asarray(wanted + known["mar"].astype(np.float64).sum(self._class_axis))
         return wanted

@@ -17,8 +17,8 @@ from splitpoint.features import Tap
 from splitpoint.frozen import frozen_view
 from splitpoint.hooks import Listener, Recorder, listen
 from splitpoint.operators import traced
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.runtime import PREFIX
 
 LEFT_OUT = ("missing",)

@@ -21,7 +21,7 @@ from splitpoint.export.comparison import Comparison
 from splitpoint.export.graph import Graph, module
 from splitpoint.export.program import Example, exported, first_line, prepared, quiet
 from splitpoint.files import named_digest, replacing
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.runtime import FILE_FORMAT, FILE_KEY, PREFIX, Runtime, load
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from splitpoint.batches import from_numpy, placement
+from splitpoint.batches import placement
 from splitpoint.errors import DataError, ExportError, SplitPointError
 from splitpoint.export.graph import Graph, module
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
+from splitpoint.tensors import from_numpy
 
 
 class Example(NamedTuple):
