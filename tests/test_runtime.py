@@ -35,10 +35,7 @@ def test_the_names_at_the_door_are_the_public_ones():
 
 
 def test_a_name_comes_with_its_module_when_it_is_asked_for():
-    loaded = said(
-        "import sys, splitpoint as sp; sp.errors if 'errors' in vars(sp) else None; sp.DataError; print('torch' in sys.modules)"
-    )
-    assert loaded == ["False"]
+    assert said("import sys, splitpoint as sp; sp.DataError; print('torch' in sys.modules)") == ["False"]
     assert said("import sys, splitpoint as sp; sp.load; print('torch' in sys.modules)") == ["True"]
 
 

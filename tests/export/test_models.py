@@ -1,5 +1,6 @@
 """Exports of models of all kinds: places that are read, several inputs, inputs by name, sequences, other rivals."""
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -146,8 +147,8 @@ def test_rivals_on_a_model_are_exported_or_refused_in_a_sentence(name, tmp_path)
     method = recipe(task="regression" if outputs == 1 else "classification")
     uq = method.fit(built(lambda: network(outputs)), data, calibration=calibration, progress=False)
     path, x = tmp_path / "uq.onnx", numbers(20, 1, 2)[0]
-    try:
-        assert sp.export.onnx(uq, path, x) <= 1e-5
-    except sp.ExportError as error:
-        assert str(error).startswith("Expected ")
-        assert not path.exists()
+    worst = None
+    with suppress(sp.ExportError):
+        worst = sp.export.onnx(uq, path, x)
+    assert path.exists() == (worst is not None)
+    assert worst is None or worst <= 1e-5

@@ -61,8 +61,7 @@ class Graph(nn.Module):
         super().__init__()
         self.tap = exportable(uq)
         self.base = frozen_view(self.tap.model)
-        self.fitted = copy.copy(uq)
-        self.fitted._modules = {name: part for name, part in uq._modules.items() if name != "base"}
+        self.fitted = _without_base(uq)
         self.heard, self.places = Heard(), self.tap.places
         for number, (name, _) in enumerate(self.places):
             listen(self.base, name, Listener(self.heard, number))
@@ -91,6 +90,20 @@ class Graph(nn.Module):
                 f"Expected fields out of {tuple(found)}, but got {unknown or 'none'}; leave others out."
             )
         return {PREFIX + name: found[name] for name in chosen}
+
+
+def _without_base(uq: PostHocPredictor[Any]) -> PostHocPredictor[Any]:
+    """A copy of a predictor without its base model, of whose tensors none is a part of a larger one."""
+    fitted = copy.copy(uq)
+    fitted._buffers = dict(uq._buffers)
+    fitted._modules = {name: copy.deepcopy(part) for name, part in uq._modules.items() if name != "base"}
+    for part in fitted.modules():
+        for name, value in part.named_parameters(recurse=False):
+            own = value.detach().clone(memory_format=torch.contiguous_format)
+            part._parameters[name] = nn.Parameter(own, requires_grad=False)
+        for name, value in part.named_buffers(recurse=False):
+            part._buffers[name] = value.clone(memory_format=torch.contiguous_format)
+    return fitted
 
 
 def exportable(uq: Any) -> Tap:
