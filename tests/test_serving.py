@@ -52,14 +52,13 @@ def test_fastapi(uq, file, rows, monkeypatch):
     pytest.importorskip("fastapi")
     pytest.importorskip("httpx")
     monkeypatch.setenv("UQ_FILE", str(file))
-    with pytest.MonkeyPatch.context():
-            with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the client's own packages
-            from fastapi.testclient import TestClient
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the client's own packages
+        from fastapi.testclient import TestClient
 
-            client = TestClient(recipe("fastapi_app").app)
-            found = client.post("/predict", json={"rows": rows.tolist()})
-            wrong = client.post("/predict", json={"rows": rows[:, :2].tolist()})
+        client = TestClient(recipe("fastapi_app").app)
+        found = client.post("/predict", json={"rows": rows.tolist()})
+        wrong = client.post("/predict", json={"rows": rows[:, :2].tolist()})
     assert found.status_code == 200
     assert np.allclose(found.json()["lowers"], uq(rows).lowers, rtol=1e-4)
     assert wrong.status_code == 422
