@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import fields as fields_of
 from typing import Any
 
@@ -16,7 +15,6 @@ from splitpoint.errors import ExportError, LayerError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.frozen import frozen_view
 from splitpoint.hooks import Listener, Recorder, listen
-from splitpoint.operators import traced
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
 from splitpoint.runtime import PREFIX
@@ -74,7 +72,7 @@ class Graph(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """The fields of the prediction for these inputs, by name."""
-        with nullcontext() if traced() else torch.no_grad():
+        with torch.no_grad():
             recorders = [Recorder(name, pool) for name, pool in self.places]
             self.heard.recorders = recorders
             output = output_tensor(self.base(*args, **kwargs), self.tap.output_key)
