@@ -15,7 +15,7 @@ from splitpoint import cli
 
 PAGE = Path(__file__).parents[1] / "docs" / "deploying.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS = {"verdict": "splitpoint.verdict", "export": "splitpoint.export"}
+NEEDS = {"verdict": "splitpoint.verdicts", "export": "splitpoint.export"}
 """Commands that are tried where what they call is there."""
 
 

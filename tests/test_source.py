@@ -15,8 +15,8 @@ PACKAGE = Path(sp.__file__).parent
 MOST_LINES = 400
 
 ORDER = [
-    {"errors", "wrappers"},
-    {"checks", "groups", "locks", "settings", "tensors", "model_inputs", "divergence"},
+    {"errors", "wrappers", "operators"},
+    {"checks", "groups", "locks", "runtime", "settings", "tensors", "model_inputs", "divergence"},
     {"conformal", "frozen"},
     {"hooks"},
     {"files", "prediction", "batches", "layout", "layer_setting"},
@@ -35,9 +35,9 @@ ORDER = [
     {"head_method", "agreement"},
     {"regression", "classification"},
     {"baselines"},
-    {"storage", "bench"},
+    {"storage", "bench", "export"},
     {"report"},
-    {"demo", "verdict"},
+    {"demo", "verdicts"},
     {"commands"},
     {"cli"},
 ]
@@ -46,6 +46,8 @@ ORDER = [
 ONLY = {
     "errors": set(),
     "wrappers": set(),
+    "operators": set(),
+    "runtime": {"errors"},
     "checks": {"errors"},
     "groups": {"errors"},
     "locks": {"errors"},

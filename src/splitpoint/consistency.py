@@ -131,7 +131,7 @@ def scale_factors(mars: Mars, limit: float | None = 2.0) -> tuple[Tensor, Tensor
 
 def _bounded_factor(own: Tensor, other: Tensor, limit: float) -> Tensor:
     denominator = 2 - other
-    return torch.where(denominator > 0, _safe_ratio(own, denominator).clamp(1, limit), limit)
+    return torch.where(denominator > 0, _safe_ratio(own, denominator).clamp(1.0, float(limit)), limit)
 
 
 def _unbounded_factor(own: Tensor, other: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ import difflib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from splitpoint.errors import LayerError
 from splitpoint.frozen import FrozenView
+from splitpoint.operators import traced
 from splitpoint.wrappers import unwrapped
 
 INPUT = ":input"
@@ -50,7 +51,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 class Recorder:
-    """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
+    """Forward hook that keeps the input or output of its module, in one call or the last.
 
     A top-level class, so that a model caught in the middle of a call can still be pickled or copied.
 
@@ -69,12 +70,9 @@ class Recorder:
         self.calls = 0
         self.value: Tensor | None = None
         self.version = 0
-        self.thread = threading.get_ident()
 
     def __call__(self, module: nn.Module, args: Any, *rest: Any) -> None:
         """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
-        if threading.get_ident() != self.thread:
-            return
         self.calls += 1
         if self.wanted in (-1, self.calls - 1):
             kwargs = rest[0] if len(rest) > 1 else {}
@@ -97,7 +95,7 @@ class Recorder:
 
 def version(tensor: Tensor | None) -> int:
     """How often a tensor was changed in place, as far as PyTorch counts it."""
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
+    return 0 if tensor is None or traced() or tensor.is_inference() else tensor._version
 
 
 class MethodRecorder:
@@ -127,25 +125,26 @@ def recording(model: nn.Module, name: str, pool: Pool | None = None) -> Iterator
 
     For networks that are being trained, by one thread; predictions listen to a `Watched` view instead.
     """
-    recorder = Recorder(name, pool)
-    owner = find_module(model, name)
-    if name.endswith(METHOD):
-        method = _method(name)
-        own = vars(owner).get(method)
-        object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), lambda: recorder))
+    recorder, calls = Recorder(name, pool), Calls()
+    owner, listener = find_module(model, name), Listener(calls, 0)
+    with calls.heard([recorder]):
+        if name.endswith(METHOD):
+            method = _method(name)
+            own = vars(owner).get(method)
+            object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
+            try:
+                yield recorder
+            finally:
+                if own is None:
+                    object.__delattr__(owner, method)
+                else:
+                    object.__setattr__(owner, method, own)
+            return
+        handle = owner.register_forward_hook(listener, with_kwargs=True)
         try:
             yield recorder
         finally:
-            if own is None:
-                object.__delattr__(owner, method)
-            else:
-                object.__setattr__(owner, method, own)
-        return
-    handle = owner.register_forward_hook(recorder, with_kwargs=True)
-    try:
-        yield recorder
-    finally:
-        handle.remove()
+            handle.remove()
 
 
 def _method(name: str) -> str:
@@ -159,7 +158,7 @@ class Listener:
     A top-level class, so that what it listens to can be copied.
     """
 
-    def __init__(self, calls: Calls, number: int) -> None:
+    def __init__(self, calls: Heard, number: int) -> None:
         self.calls, self.number = calls, number
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -171,6 +170,12 @@ class Listener:
     def recorder(self) -> Recorder | None:
         """That of the call under way in this thread."""
         return self.calls.recorders[self.number] if self.calls.recorders else None
+
+
+class Heard(Protocol):
+    """What a listener asks for the recorders of the call under way."""
+
+    recorders: Sequence[Recorder]
 
 
 class Calls(threading.local):
@@ -242,16 +247,19 @@ class Watched:
         if made is None or not made[0].current:
             view = FrozenView(self.model)
             for number, (name, _) in enumerate(self.places):
-                self._listen(find_module(view.module, name), name, Listener(self._calls, number))
+                listen(view.module, name, Listener(self._calls, number))
             self._made = made = view, view.of(self.function)
         return made
 
-    def _listen(self, owner: nn.Module, name: str, listener: Listener) -> None:
-        if name.endswith(METHOD):
-            method = _method(name)
-            object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
-        else:
-            owner.register_forward_hook(listener, with_kwargs=True)
+
+def listen(view: nn.Module, name: str, listener: Listener) -> None:
+    """Let a listener stay at a place of a view."""
+    owner = find_module(view, name)
+    if name.endswith(METHOD):
+        method = _method(name)
+        object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
+    else:
+        owner.register_forward_hook(listener, with_kwargs=True)
 
 
 def find_module(model: nn.Module, name: str) -> nn.Module:

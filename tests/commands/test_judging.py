@@ -44,7 +44,7 @@ def judged(place, run, monkeypatch):
         made.append(Verdict(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setitem(sys.modules, "splitpoint.verdict", SimpleNamespace(verdict=verdict))
+    monkeypatch.setitem(sys.modules, "splitpoint.verdicts", SimpleNamespace(verdict=verdict))
     return SimpleNamespace(place=place, made=made, call=("verdict", "uq.safetensors", *place.model("numbers")))
 
 
@@ -116,7 +116,7 @@ def test_least_figures_are_numbers():
 
 def test_the_verdict_of_the_library_serves(place, run):
     """Without a stand-in."""
-    pytest.importorskip("splitpoint.verdict")
+    pytest.importorskip("splitpoint.verdicts")
     run("fit", "--task", "regression", *place.model("numbers"), "--data", "rows.npz", "--out", "uq.safetensors")
     said = run("verdict", "uq.safetensors", *place.model("numbers"), "--data", "rows.npz", "--out", "v.html")
     assert said.endswith("v.html\n")

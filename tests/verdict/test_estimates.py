@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from problems import drawn
 from splitpoint.metrics import aurc, auroc, spearman
-from splitpoint.verdict.estimates import (
+from splitpoint.verdicts.estimates import (
     Excess,
     Mean,
     Share,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from splitpoint.prediction import ClassificationPrediction, RegressionPrediction
-from splitpoint.verdict.estimates import Mean, Share
-from splitpoint.verdict.judge import Reading, gathered, measure
-from splitpoint.verdict.judging import Finding, Question, overall, short
-from splitpoint.verdict.result import conclude
-from splitpoint.verdict.stream import Batch, Seen
+from splitpoint.verdicts.estimates import Mean, Share
+from splitpoint.verdicts.judge import Reading, gathered, measure
+from splitpoint.verdicts.judging import Finding, Question, overall, short
+from splitpoint.verdicts.result import conclude
+from splitpoint.verdicts.stream import Batch, Seen
 
 
 def question(estimate, **more):
@@ -49,7 +49,7 @@ def test_too_much_is_yellow_where_that_is_asked():
 
 
 def conclude_one(asked):
-    from splitpoint.verdict.judging import answered
+    from splitpoint.verdicts.judging import answered
 
     return answered(asked, 0.01)
 

@@ -173,7 +173,7 @@ def _source() -> str:
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if not name.startswith(("report/", "demo/", "verdict/", "cli.py")):
+        if not name.startswith(("report/", "demo/", "verdicts/", "commands/", "export/", "runtime.py", "cli.py")):
             digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()
 

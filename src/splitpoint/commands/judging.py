@@ -44,7 +44,7 @@ def judge(options: argparse.Namespace) -> Judged:
         path = getattr(options, name)
         if path is not None:
             more[name] = _rows(subject, path, options, labelled=name != "ood")
-    verdict = importlib.import_module("splitpoint.verdict").verdict(subject.predictor, test, **more)
+    verdict = importlib.import_module("splitpoint.verdicts").verdict(subject.predictor, test, **more)
     verdict.save(out)
     if record is not None:
         write_text(record, json.dumps(verdict.to_dict(), indent=1))

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from splitpoint.report import svg
-from splitpoint.verdict.judging import short
-from splitpoint.verdict.parts import Bar, Chart, Plot
+from splitpoint.verdicts.judging import short
+from splitpoint.verdicts.parts import Bar, Chart, Plot
 
 WIDTH, TOP, HEIGHT = 264, 26, 106
 """Size of the drawing across, where its axes begin, and how high they are."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from splitpoint import metrics
-from splitpoint.verdict.coverage import Channels, rank_in_channel
-from splitpoint.verdict.entries import Classes, Numbers
-from splitpoint.verdict.estimates import Estimate, Mean, aurc_influence, auroc_influence, row_error, spearman_influence
-from splitpoint.verdict.judging import Finding, Question
-from splitpoint.verdict.parts import Bar, Chart, Curve, Part, Plot
+from splitpoint.verdicts.coverage import Channels, rank_in_channel
+from splitpoint.verdicts.entries import Classes, Numbers
+from splitpoint.verdicts.estimates import Estimate, Mean, aurc_influence, auroc_influence, row_error, spearman_influence
+from splitpoint.verdicts.judging import Finding, Question
+from splitpoint.verdicts.parts import Bar, Chart, Curve, Part, Plot
 
 FEWEST = 10
 """Wrong answers, and right ones, below which nothing is said of finding them."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from splitpoint.verdict.entries import Classes, Numbers, chosen, joined
-from splitpoint.verdict.judging import short
-from splitpoint.verdict.parts import Part, Table
+from splitpoint.verdicts.entries import Classes, Numbers, chosen, joined
+from splitpoint.verdicts.judging import short
+from splitpoint.verdicts.parts import Part, Table
 
 MOST = 12
 """Rows that are shown."""

@@ -13,12 +13,12 @@ from splitpoint.bench.artefacts import Histogram, Reliability
 from splitpoint.report import gallery
 from splitpoint.report.markup import figure, prose
 from splitpoint.report.page import asset
-from splitpoint.verdict.drawings import chart, plot
-from splitpoint.verdict.judging import FALSE_ALARMS, LIGHTS, Finding, Light
-from splitpoint.verdict.parts import Part, Table
+from splitpoint.verdicts.drawings import chart, plot
+from splitpoint.verdicts.judging import FALSE_ALARMS, LIGHTS, Finding, Light
+from splitpoint.verdicts.parts import Part, Table
 
 if TYPE_CHECKING:
-    from splitpoint.verdict.result import Judged, Verdict
+    from splitpoint.verdicts.result import Judged, Verdict
 
 READING = (
     "Numbers in brackets are 95% error bars of each number by itself: exact for shares (Clopper-Pearson), by the "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from splitpoint.verdict.judging import Finding, Question
+from splitpoint.verdicts.judging import Finding, Question
 
 
 @dataclass(frozen=True)

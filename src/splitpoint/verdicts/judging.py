@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from splitpoint.checks import Check
-from splitpoint.verdict.estimates import Estimate
+from splitpoint.verdicts.estimates import Estimate
 
 FALSE_ALARMS = 0.05
 """Probability that chance alone turns any light of a page without faults yellow or red, at most."""

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from splitpoint.metrics.classification import binned, top_gap
-from splitpoint.verdict.coverage import DECILE_BAD, DECILE_SHORT, parts_of, promised
-from splitpoint.verdict.entries import Classes
-from splitpoint.verdict.estimates import Excess, mean_of, row_error, share_of
-from splitpoint.verdict.judging import Question, short
-from splitpoint.verdict.parts import Bar, Chart, Part
+from splitpoint.verdicts.coverage import DECILE_BAD, DECILE_SHORT, parts_of, promised
+from splitpoint.verdicts.entries import Classes
+from splitpoint.verdicts.estimates import Excess, mean_of, row_error, share_of
+from splitpoint.verdicts.judging import Question, short
+from splitpoint.verdicts.parts import Bar, Chart, Part
 
 BINS, FINE = 15, 20
 """Bins of the calibration error, and parts of a bin in which labels are drawn with one probability."""

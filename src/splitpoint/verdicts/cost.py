@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from splitpoint.batches import Batch, mapped, placement
-from splitpoint.predictor import PostHocPredictor, Predictor
-from splitpoint.verdict.judging import Finding, short
-from splitpoint.verdict.parts import Bar, Chart, Part
+from splitpoint.posthoc import PostHocPredictor
+from splitpoint.predictor import Predictor
+from splitpoint.verdicts.judging import Finding, short
+from splitpoint.verdicts.parts import Bar, Chart, Part
 
 LEAST_SECONDS, MOST_SECONDS = 0.004, 2.5
 """Time of one measurement at least, and of all of one batch size at most, about."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from splitpoint.prediction import Reference
-from splitpoint.verdict.entries import Rows
-from splitpoint.verdict.estimates import Estimate, Mean, mean_of, row_error, share_of
-from splitpoint.verdict.judging import Finding, Question
-from splitpoint.verdict.parts import Bar, Chart, Part
-from splitpoint.verdict.ranking import FEWEST, aurocs
+from splitpoint.verdicts.entries import Rows
+from splitpoint.verdicts.estimates import Estimate, Mean, mean_of, row_error, share_of
+from splitpoint.verdicts.judging import Finding, Question
+from splitpoint.verdicts.parts import Bar, Chart, Part
+from splitpoint.verdicts.ranking import FEWEST, aurocs
 
 BLIND, REVERSED = 0.65, 0.15
 """AUROC below which support says little of the strange inputs, and how far below it is worse than nothing."""

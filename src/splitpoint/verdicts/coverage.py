@@ -16,10 +16,10 @@ from torch import Tensor
 from splitpoint import metrics
 from splitpoint.metrics.ranking import average_ranks, equal_parts
 from splitpoint.prediction import RegressionPrediction
-from splitpoint.verdict.entries import Numbers
-from splitpoint.verdict.estimates import Mean, Share, ratio_of, share_of
-from splitpoint.verdict.judging import Finding, Question, short
-from splitpoint.verdict.parts import Bar, Chart, Part
+from splitpoint.verdicts.entries import Numbers
+from splitpoint.verdicts.estimates import Mean, Share, ratio_of, share_of
+from splitpoint.verdicts.judging import Finding, Question, short
+from splitpoint.verdicts.parts import Bar, Chart, Part
 
 SHORT = 0.16
 """How far coverage may be below its level, in units of ``sqrt(level (1 - level))``: .035 at level .95, .08 at .5. Badly

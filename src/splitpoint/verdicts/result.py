@@ -11,8 +11,8 @@ from typing import Any
 
 from splitpoint.errors import StorageError
 from splitpoint.files import write_text
-from splitpoint.verdict.judging import FALSE_ALARMS, LIGHTS, Finding, Light, answered, overall
-from splitpoint.verdict.parts import Part
+from splitpoint.verdicts.judging import FALSE_ALARMS, LIGHTS, Finding, Light, answered, overall
+from splitpoint.verdicts.parts import Part
 
 HEADLINES: Mapping[Light, str] = {
     "green": "On rows like these its uncertainty can be trusted.",
@@ -95,7 +95,7 @@ class Verdict:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page as one HTML file, whole or not at all; it needs nothing from elsewhere."""
-        from splitpoint.verdict.page import page  # drags in reports, which a verdict without a page is spared
+        from splitpoint.verdicts.page import page  # drags in reports, which a verdict without a page is spared
 
         place = Path(path)
         if place.is_dir() or not place.parent.is_dir():
@@ -135,9 +135,9 @@ def _reasons(light: Light, findings: Sequence[Finding], lost: Sequence[Finding])
     told += [f"{one.statement} {one.advice}".strip() for one in lost]
     if light == "green":
         told += [one.statement for one in findings if one.key]
-        more = sum(one.light == "green" for one in findings) - len(told)
+        others = sum(one.light == "green" for one in findings) - len(told)
         open_ones = sum(one.light == "unknown" for one in findings)
-        told.append(f"{more} other statements are fine" + (f"; {open_ones} cannot be told." if open_ones else "."))
+        told.append(f"{others} other statements are fine" + (f"; {open_ones} cannot be told." if open_ones else "."))
     return tuple(told)
 
 

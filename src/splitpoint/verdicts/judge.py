@@ -14,18 +14,18 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.metrics import Evidence, measured
 from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction
 from splitpoint.predictor import Predictor
-from splitpoint.verdict import coverage, probabilities, ranking
-from splitpoint.verdict.cost import cost_part
-from splitpoint.verdict.entries import Classes, Numbers, Rows, chosen, classes, joined, numbers, row_parts
-from splitpoint.verdict.estimates import Share
-from splitpoint.verdict.identity import identity
-from splitpoint.verdict.judging import Finding, of_check
-from splitpoint.verdict.parts import Part
-from splitpoint.verdict.result import Verdict, conclude
-from splitpoint.verdict.rows import Known, row_part
-from splitpoint.verdict.separation import flag_part, ood_part
-from splitpoint.verdict.stream import Seen, seen
-from splitpoint.verdict.worst import Worst, images_of
+from splitpoint.verdicts import coverage, probabilities, ranking
+from splitpoint.verdicts.cost import cost_part
+from splitpoint.verdicts.entries import Classes, Numbers, Rows, chosen, classes, joined, numbers, row_parts
+from splitpoint.verdicts.estimates import Share
+from splitpoint.verdicts.identity import identity
+from splitpoint.verdicts.judging import Finding, of_check
+from splitpoint.verdicts.parts import Part
+from splitpoint.verdicts.result import Verdict, conclude
+from splitpoint.verdicts.rows import Known, row_part
+from splitpoint.verdicts.separation import flag_part, ood_part
+from splitpoint.verdicts.stream import Seen, seen
+from splitpoint.verdicts.worst import Worst, images_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from splitpoint.verdict.entries import Classes, Numbers
-from splitpoint.verdict.estimates import Mean, Share, Times, mean_of
-from splitpoint.verdict.judging import Finding, Question
-from splitpoint.verdict.parts import Bar, Chart, Part
+from splitpoint.verdicts.entries import Classes, Numbers
+from splitpoint.verdicts.estimates import Mean, Share, Times, mean_of
+from splitpoint.verdicts.judging import Finding, Question
+from splitpoint.verdicts.parts import Bar, Chart, Part
 
 LEAKED, MOSTLY_LEAKED = 0.01, 0.10
 """Share of rows among others, above what chance explains, that matters, and that matters a lot."""
