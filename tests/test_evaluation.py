@@ -57,7 +57,7 @@ class Scripted:
     def labelled(self, data, progress):
         return iter(self.batches)
 
-    def _each(self, data, progress):
+    def stream(self, data, progress):
         return iter(self.others)
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 
 import splitpoint as sp
 from feature_models import Encoder, Mixing, Net, assert_untouched, fitted, fragile, mlp, rows, same, snapshot
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
 
 
 @pytest.fixture(autouse=True)
@@ -134,12 +134,13 @@ def test_spectral_normalisation_of_a_layer_of_ones_own_takes_no_step():
     assert_untouched(model, before)
 
 
-def test_frozen_gives_every_module_its_mode_back_and_switches_gradients_off():
+def test_a_frozen_view_is_in_eval_mode_without_gradients_and_the_model_stays_as_it_is():
     model = fragile().train()
     model.norm.eval()
     before = snapshot(model)
-    with frozen(model):
-        assert not any(module.training for module in model.modules())
+    with frozen(model) as view:
+        assert not any(module.training for module in view.modules())
+        assert_untouched(model, before)
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
     assert_untouched(model, before)

@@ -15,17 +15,21 @@ PACKAGE = Path(sp.__file__).parent
 MOST_LINES = 400
 
 ORDER = [
-    {"errors"},
-    {"checks", "groups"},
-    {"conformal", "hooks"},
-    {"files", "prediction", "batches", "layout"},
+    {"errors", "wrappers"},
+    {"checks", "groups", "locks", "settings", "tensors", "model_inputs", "divergence"},
+    {"conformal", "frozen"},
+    {"hooks"},
+    {"files", "prediction", "batches", "layout", "layer_setting"},
     {"consistency", "losses", "calls", "products", "marginals"},
-    {"branches"},
+    {"branches", "likeness"},
     {"features", "tasks", "metrics", "datasets", "attacks"},
-    {"cache", "calibration", "inspection"},
-    {"heads", "recording"},
+    {"cache", "calibration", "inspection", "batch_rows", "fingerprint"},
+    {"heads", "disk_table", "opening"},
+    {"collector"},
+    {"recording"},
     {"image_support"},
     {"training", "predictor", "memorisation", "selfcheck"},
+    {"posthoc"},
     {"networks", "evaluation"},
     {"method"},
     {"head_method", "agreement"},
@@ -40,11 +44,17 @@ ORDER = [
 
 ONLY = {
     "errors": set(),
+    "wrappers": set(),
     "checks": {"errors"},
     "groups": {"errors"},
+    "locks": {"errors"},
+    "settings": {"errors"},
+    "tensors": {"errors"},
+    "model_inputs": {"errors"},
+    "divergence": {"errors"},
     "files": {"errors"},
     "consistency": {"errors"},
-    "metrics": {"errors", "prediction"},
+    "metrics": {"errors", "prediction", "settings", "tensors"},
     "datasets": {"errors", "files"},
 }
 """Parts that may import nothing but these."""

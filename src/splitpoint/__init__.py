@@ -17,6 +17,7 @@ from splitpoint.errors import (
     SplitPointError,
     SplitPointWarning,
     StorageError,
+    TrainingError,
 )
 from splitpoint.evaluation import evaluate
 from splitpoint.inspection import layers
@@ -51,6 +52,7 @@ __all__ = [
     "SplitPointRegressor",
     "SplitPointWarning",
     "StorageError",
+    "TrainingError",
     "Verdict",
     "__version__",
     "attacks",

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from splitpoint.batches import Batch, output_tensor
 from splitpoint.errors import DataError, ShapeError
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
 from splitpoint.prediction import aligned
 
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -51,10 +51,10 @@ def fgsm(
     steps, limits = (_of_inputs(setting, list(known)) for setting in (epsilon, valid))
     if loss is None:
         loss = regression_loss if target.is_floating_point() else classification_loss
-    with frozen(model), torch.inference_mode(False), torch.enable_grad():
+    with frozen(model) as view, torch.inference_mode(False), torch.enable_grad():
         moving = {way: value.detach().clone().requires_grad_() for way, value in known.items()}
         batch = given.with_inputs(moving).arranged(model)
-        total = loss(output_tensor(model(*batch.args, **batch.kwargs)), target.clone())
+        total = loss(output_tensor(view(*batch.args, **batch.kwargs)), target.clone())
         gradients = torch.autograd.grad(total, list(moving.values()), allow_unused=len(moving) > 1)
     moved = {
         way: _moved(value.detach(), gradient, steps[way], limits[way])

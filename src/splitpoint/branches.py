@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitpoint.batches import Batch, output_tensor
 from splitpoint.calls import MOST_PLACES, WIDEST_CONTEXT, is_candidate, place_of, spread
-from splitpoint.hooks import find_module, first_tensor, frozen, tensors_in, version
+from splitpoint.frozen import frozen
+from splitpoint.hooks import find_module, first_tensor, tensors_in, version
 
 MOST_BRANCHES = 16
 """Most last layers that count as branches: more of them are steps of one computation, such as those of a sequence."""
@@ -120,20 +120,20 @@ def _memory(tensor: Tensor) -> int:
     return found
 
 
-def traced(model: nn.Module, run: Callable[[], Tensor]) -> tuple[Trace, list[Step]]:
+def traced(model: nn.Module, run: Callable[[nn.Module], Tensor]) -> tuple[Trace, list[Step]]:
     """Run the model once and find the steps that its output is put together from; none where that cannot be told.
 
     Args:
         model: the base model.
-        run: calls it on a first batch and gives the output tensor.
+        run: calls a network like it on a first batch and gives the output tensor.
     """
-    trace = Trace(model)
-    with ExitStack() as stack:
+    with frozen(model) as view:
+        trace = Trace(view)
         for module in trace.names:
-            stack.callback(module.register_forward_hook(trace.hook, with_kwargs=True).remove)
+            module.register_forward_hook(trace.hook, with_kwargs=True)
         try:
-            with frozen(model), trace:
-                output = run()
+            with trace:
+                output = run(view)
             return trace, [trace.steps[step] for step in trace.ends(output)]
         except (RuntimeError, NotImplementedError, TypeError):  # of compiled parts and tensors without memory
             return trace, []
@@ -181,10 +181,7 @@ class Nudge:
 
 def influences(model: nn.Module, name: str, batch: Batch, key: str | int | None, output: Tensor) -> bool:
     """Whether the model's output on the batch, which is `output`, follows what the layer of this name gives."""
-    handle = find_module(model, name).register_forward_hook(Nudge())
-    try:
-        with frozen(model):
-            nudged = output_tensor(model(*batch.args, **batch.kwargs), key)
-    finally:
-        handle.remove()
+    with frozen(model) as view:
+        find_module(view, name).register_forward_hook(Nudge())
+        nudged = output_tensor(view(*batch.args, **batch.kwargs), key)
     return not torch.equal(nudged, output)

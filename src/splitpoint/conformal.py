@@ -30,6 +30,28 @@ ROUNDING = 1e-6
 """Relative difference of probabilities that is rounding: the same row in another batch has the same set."""
 
 
+def rank_of(count: int, level: float) -> int:
+    """``ceil((n + 1) level)``: of n scores, that of this rank is at least a fresh one with a probability of `level`."""
+    return math.ceil((count + 1) * level - 1e-9)
+
+
+def rows_for(level: float) -> int:
+    """How many rows it takes at least for a quantile at the level, ``level / (1 - level)``."""
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+def spread_out(ordered: Tensor, most: int) -> Tensor:
+    """Of n ascending scores on the last axis those of rank ``ceil(i (n + 1) / (most + 1))``, i = 1 to `most`, or all.
+
+    Quantiles of these are never below those of all n.
+    """
+    rows = ordered.shape[-1]
+    if rows <= most:
+        return ordered
+    ranks = [-(-place * (rows + 1) // (most + 1)) for place in range(1, most + 1)]
+    return ordered[..., torch.tensor(ranks, device=ordered.device) - 1]
+
+
 def conformal_factor(
     ratio: Tensor, level: float, counted: str = "residuals on each side", owners: Owners | None = None
 ) -> Tensor:
@@ -45,15 +67,12 @@ def conformal_factor(
     see `group_factor`.
     """
     count = len(ratio) if owners is None else len(owners.groups.unique())
-    rank = math.ceil((count + 1) * level - 1e-9)
+    rank = rank_of(count, level)
     if rank > count:
-        needed, among = (
-            math.ceil(level / (1 - level) - 1e-9),
-            "" if owners is None else "groups (images, sequences) of ",
-        )
+        among = "" if owners is None else "groups (images, sequences) of "
         raise DataError(
-            f"Expected at least {needed} calibration {among}{counted} for conformal prediction at level {level}, "
-            f"but got {count}; give more calibration data, a lower level or another method."
+            f"Expected at least {rows_for(level)} calibration {among}{counted} for conformal prediction at level "
+            f"{level}, but got {count}; give more calibration data, a lower level or another method."
         )
     return ratio.kthvalue(rank).values if owners is None else group_factor(ratio, level, owners)
 
@@ -86,6 +105,16 @@ def group_factor(ratio: Tensor, level: float, owners: Owners) -> Tensor:
         risk = parts.index_add(0, ordered[middle + 1 :], own[middle + 1 :]) - allowed
         low, high = (low, middle) if float(risk.sum() + risk.max()) <= 1e-9 else (middle + 1, high)
     return ratio[order[low]]
+
+
+PIECE = 2**20
+"""Numbers of rows of classes that are worked on at a time: few enough for all of their kinds to stay in cache."""
+
+
+def pieces(rows: Tensor) -> list[slice]:
+    """Slices of rows (n, K, ...) of at most `PIECE` numbers each, or of one row."""
+    size = max(1, PIECE // max(rows[0].numel(), 1)) if len(rows) else 1
+    return [slice(start, start + size) for start in range(0, max(len(rows), 1), size)]
 
 
 # Scores of classes: the higher, the less a class belongs to the set
@@ -150,14 +179,12 @@ def calibration_scores(probs: Tensor, label: Tensor, groups: Tensor | None = Non
         label: (n,) class indices.
         groups: (n,) numbers of the groups that the rows belong to; None where each stands for itself.
     """
+    parts = pieces(probs)
+    found = [torch.cat([label_scores(probs[own], label[own], score) for own in parts]) for score in SET_SCORES]
     if groups is not None:
-        return _group_scores([label_scores(probs, label, score) for score in SET_SCORES], groups)
-    ordered = torch.stack([label_scores(probs, label, score).sort().values for score in SET_SCORES])
-    rows = ordered.shape[1]
-    if rows > KEPT:
-        ranks = [-(-place * (rows + 1) // (KEPT + 1)) for place in range(1, KEPT + 1)]
-        ordered = ordered[:, torch.tensor(ranks, device=ordered.device) - 1]
-    return ordered.float()
+        return _group_scores(found, groups)
+    ordered = torch.stack([scores.sort().values for scores in found])
+    return spread_out(ordered, KEPT).float()
 
 
 def _group_scores(scores: Sequence[Tensor], groups: Tensor) -> Tensor:
@@ -192,7 +219,7 @@ class Conformity:
     @property
     def enough(self) -> bool:
         """Whether there are enough calibration rows for sets at `level`."""
-        return math.ceil((self.scores.shape[1] + 1) * self.level - 1e-9) <= self.scores.shape[1]
+        return rank_of(self.scores.shape[1], self.level) <= self.scores.shape[1]
 
     def sets(self, probs: Tensor, level: float, score: SetScore | None = None) -> Tensor:
         """Classes whose score is at most the ``ceil((n + 1) level)``-th smallest of n calibration rows, as `probs`."""

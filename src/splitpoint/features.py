@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,12 @@ from splitpoint.batches import Batch, output_tensor, placement
 from splitpoint.branches import MOST_BRANCHES, Branch, contexts, influences, traced
 from splitpoint.calls import TAIL, Call, CallLog, channels_last, pooled
 from splitpoint.errors import LayerError
-from splitpoint.hooks import INPUT, METHOD, find_module, first_tensor, frozen, recording, version
+from splitpoint.frozen import frozen
+from splitpoint.hooks import INPUT, METHOD, Pool, Recorder, Watched, find_module, first_tensor, recording, version
+from splitpoint.layer_setting import LayerSpec, label_of, method_name, modalities, name_of
 from splitpoint.layout import Layout
-
-LayerSpec: TypeAlias = (
-    "str | nn.Module | Callable[..., Any] | Sequence[str | nn.Module] | Mapping[str, str | nn.Module] | None"
-)
+from splitpoint.model_inputs import retold
+from splitpoint.wrappers import unwrapped
 
 
 class Reading(NamedTuple):
@@ -71,25 +71,47 @@ class Tap:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Reading:
         """Run the frozen model once and read its output and features."""
-        with frozen(self.model):
-            return self.live(*args, **kwargs)
+        with torch.no_grad():
+            return self.attached(*args, **kwargs)
+
+    def attached(self, *args: Any, **kwargs: Any) -> Reading:
+        """The same with gradients, where they are on: for attacks on the inputs."""
+        try:
+            output, recorders, own = self._watched(args, kwargs)
+        except Exception as error:
+            retold(error, self.model)
+            raise
+        return self._reading(output_tensor(output, self.output_key), recorders, own)
 
     def live(self, *args: Any, **kwargs: Any) -> Reading:
-        """The same in whatever mode the model is, with gradients: for training it."""
-        names = (*self.names, *self.context)
+        """The same on the model itself, in whatever mode it is, with gradients: for training it."""
         with ExitStack() as stack:
-            recorders = [stack.enter_context(recording(self.model, name)) for name in names]
-            pools = [stack.enter_context(recording(self.model, name, pooled)) for name in self.stages]
-            output = output_tensor(self.model(*args, **kwargs), self.output_key)
-            spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
-            if spoilt:
-                raise LayerError(
-                    f"Expected features that stay as they are, but the model overwrites those of {spoilt} in place; "
-                    "choose another layer with layer=."
-                )
-            found = [recorder.value for recorder in recorders]
-            if self.function is not None:
-                names, found = (self.label,), [first_tensor(self.function(*args, **kwargs))]
+            recorders = [stack.enter_context(recording(self.model, name, pool)) for name, pool in self._places]
+            output = self.model(*args, **kwargs)
+            own = None if self.function is None else self.function(*args, **kwargs)
+        return self._reading(output_tensor(output, self.output_key), recorders, own)
+
+    @property
+    def _places(self) -> list[tuple[str, Pool | None]]:
+        return [(name, None) for name in (*self.names, *self.context)] + [(name, pooled) for name in self.stages]
+
+    @cached_property
+    def _watched(self) -> Watched:
+        return Watched(self.model, self._places, self.function)
+
+    def _reading(self, output: Tensor, recorders: Sequence[Recorder], own: Any) -> Reading:
+        """What the recorders say of a call that gave this output; `own` is what the function gave."""
+        names = (*self.names, *self.context)
+        recorders, pools = recorders[: len(names)], recorders[len(names) :]
+        spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
+        if spoilt:
+            raise LayerError(
+                f"Expected features that stay as they are, but the model overwrites those of {spoilt} in place; "
+                "choose another layer with layer=."
+            )
+        found = [recorder.value for recorder in recorders]
+        if self.function is not None:
+            names, found = (self.label,), [first_tensor(own)]
         count = len(found) - len(self.context)
         missing = tuple(value is None for value in found[: len(self.branches)])
         pooled_ones = [pool.value for pool in pools]
@@ -115,7 +137,7 @@ class Tap:
         """The places in words."""
         if self.named:
             return " + ".join(f"{b.name}={place}" for b, place in zip(self.branches, self.names, strict=True))
-        return " + ".join(self.names) if self.names else f"callable {_label(self.function)}"
+        return " + ".join(self.names) if self.names else f"callable {label_of(self.function)}"
 
     @property
     def spec(self) -> LayerSpec:
@@ -173,6 +195,11 @@ def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
             f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
             "sp.layers(model, x) lists the layers that do."
         )
+    if value.layout is not torch.strided:
+        raise LayerError(
+            f"Expected dense features from layer '{name}', but got a tensor of layout {value.layout}; choose another "
+            "layer with layer=."
+        )
     if value.dim() < 2 or len(value) != len(output):
         raise LayerError(
             f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
@@ -200,10 +227,6 @@ def joined(vectors: Sequence[Tensor]) -> Tensor | None:
     return torch.cat([value.float() for value in vectors], 1) if vectors else None
 
 
-def _label(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
 def open_tap(
     model: nn.Module,
     layer: LayerSpec,
@@ -225,22 +248,22 @@ def open_tap(
         stages: whether it does so where the model answers with maps or sequences, see `CallLog.spread`: least number
             of axes of an output without a channel axis, see `Layout.infer`; None for not.
     """
-    if isinstance(model, torch.jit.ScriptModule):
+    if isinstance(unwrapped(model), torch.jit.ScriptModule):
         raise LayerError(
             "Expected a Python module to read features from, but got a TorchScript one; pass the model it was made of."
         )
     if layer is None:
         return _automatic(model, batch, output_key, context, stages)
     if isinstance(layer, str | nn.Module):
-        tap = Tap(model, (_name_of(model, layer),), None, "as asked for", output_key)
+        tap = Tap(model, (name_of(model, layer),), None, "as asked for", output_key)
     elif isinstance(layer, Mapping):
         return _of_modalities(model, layer, batch, output_key)
     elif isinstance(layer, Sequence):
         if not layer:
             raise LayerError("Expected at least one layer, but got an empty list; leave layer=None to choose one.")
-        tap = Tap(model, tuple(_name_of(model, part) for part in layer), None, "as asked for", output_key)
+        tap = Tap(model, tuple(name_of(model, part) for part in layer), None, "as asked for", output_key)
     elif callable(layer):
-        method = _method_name(model, layer)
+        method = method_name(model, layer)
         names, function = ((method,), None) if method else ((), layer)
         tap = Tap(model, names, function, "as asked for", output_key)
     else:
@@ -256,66 +279,11 @@ def _of_modalities(
     model: nn.Module, layer: Mapping[str, str | nn.Module], batch: Batch, key: str | int | None
 ) -> tuple[Tap, Reading]:
     """The places of modalities, each of which may be missing later."""
-    places = _modalities(model, layer)
+    places = modalities(model, layer)
     tap = Tap(model, tuple(places.values()), None, "as asked for", key)
     reading = tap(*batch.args, **batch.kwargs)
     tap = tap.with_branches(tuple(places), reading, [()] * len(places))
     return tap, reading._replace(missing=(False,) * len(places))
-
-
-def _modalities(model: nn.Module, layer: Mapping[str, str | nn.Module]) -> dict[str, str]:
-    """The places of modalities by their names."""
-    pairs = layer.items()
-    if not layer or not all(isinstance(key, str) and isinstance(part, str | nn.Module) for key, part in pairs):
-        raise LayerError(
-            f"Expected layer= to name modalities, such as {{'image': 'image_net'}}, but got {dict(layer)}; give "
-            "each a name and a layer."
-        )
-    return {name: _name_of(model, part) for name, part in pairs}
-
-
-def _name_of(model: nn.Module, layer: str | nn.Module) -> str:
-    if isinstance(layer, str):
-        find_module(model, layer)
-        return layer
-    for name, module in model.named_modules():
-        if module is layer:
-            return str(name)
-    raise LayerError(
-        f"Expected a module of the model, but this {type(layer).__name__} is not part of it; "
-        "pass one of its own layers or a name."
-    )
-
-
-def layer_name(model: nn.Module, layer: LayerSpec) -> str | None:
-    """A layer setting in words, the same for the same places of the same model."""
-    if layer is None or isinstance(layer, str):
-        return layer
-    if isinstance(layer, Mapping):
-        return " + ".join(f"{name}={place}" for name, place in _modalities(model, layer).items())
-    if isinstance(layer, Sequence):
-        return " + ".join(_name_of(model, part) for part in layer)
-    if isinstance(layer, nn.Module):
-        return _name_of(model, layer)
-    return _method_name(model, layer) or f"callable {_label(layer)} {_body(layer)}"
-
-
-def _body(function: Any) -> str:
-    """Fingerprint of what a function does, so that two lambdas are not taken for one."""
-    code = getattr(function, "__code__", None)
-    parts = (
-        () if code is None else (code.co_code, code.co_names, [c for c in code.co_consts if not hasattr(c, "co_code")])
-    )
-    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
-
-
-def _method_name(model: nn.Module, function: Callable[..., Any]) -> str | None:
-    """``"owner.method()"`` when `function` is a method of `model` or of a part of it, such as ``model.encode``."""
-    owner, method = getattr(function, "__self__", None), getattr(function, "__name__", "forward")
-    if method == "forward":
-        return None
-    owners = (name for name, part in model.named_modules() if part is owner)
-    return next((f"{name}.{method}{METHOD}".removeprefix(".") for name in owners), None)
 
 
 def _automatic(
@@ -325,12 +293,11 @@ def _automatic(
 
     Where the output is put together from several of them, those of all branches.
     """
-    with ExitStack() as stack:
-        stack.enter_context(frozen(model))
-        log = CallLog(model, context, stages is not None)
+    with frozen(model) as view:
+        log = CallLog(view, context, stages is not None)
         for module in log.names:
-            stack.callback(module.register_forward_hook(log, with_kwargs=True).remove)
-        output = output_tensor(model(*batch.args, **batch.kwargs), key)
+            module.register_forward_hook(log, with_kwargs=True)
+        output = output_tensor(view(*batch.args, **batch.kwargs), key)
     calls = [call for call in log.calls[-TAIL:] if call.given.dim() >= 2 and len(call.given) == len(output)]
     for call in reversed(calls):
         if call.result.numel() == output.numel() and torch.equal(call.result.flatten(), output.flatten()):
@@ -375,7 +342,7 @@ def _branched(tap: Tap, batch: Batch, output: Tensor, context: bool) -> tuple[Ta
     output, and where they are more than 16.
     """
     model, key = tap.model, tap.output_key
-    trace, ends = traced(model, lambda: output_tensor(model(*batch.args, **batch.kwargs), key))
+    trace, ends = traced(model, lambda view: output_tensor(view(*batch.args, **batch.kwargs), key))
     ends = [end for end in ends if end.rows == len(output) and influences(model, end.name, batch, key, output)]
     places = tuple(map(trace.place, ends))
     if not 1 < len(ends) <= MOST_BRANCHES or tap.names[0] not in places:

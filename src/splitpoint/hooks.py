@@ -1,4 +1,4 @@
-"""Reading a model from outside: eval mode for the time of a call, hooks that leave no trace, places by name.
+"""Reading a model from outside: places by name, and recorders of what goes in or comes out there.
 
 A place is ``"layer"`` (its output), ``"layer:input"``, either with ``"@k"`` for the k-th call of a layer that runs
 several times, or ``"layer.method()"`` (what a method returned while the model ran).
@@ -8,46 +8,22 @@ from __future__ import annotations
 
 import difflib
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from splitpoint.errors import LayerError
+from splitpoint.frozen import FrozenView
+from splitpoint.wrappers import unwrapped
 
 INPUT = ":input"
 CALL = "@"
 METHOD = "()"
 
-_LOCK = threading.Lock()
-_FROZEN: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = weakref.WeakKeyDictionary()
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Run `model` in eval mode without gradients; every module gets its own mode back afterwards.
-
-    Threads may overlap: the modes come back when the last of them is done.
-    """
-    with _LOCK:
-        users, training = _FROZEN.get(model) or (0, [module for module in model.modules() if module.training])
-        _FROZEN[model] = users + 1, training
-        for module in training:
-            module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        with _LOCK:
-            users, training = _FROZEN.pop(model)
-            if users > 1:
-                _FROZEN[model] = users - 1, training
-            else:
-                for module in training:
-                    module.training = True
+Pool = Callable[[nn.Module, Tensor], Tensor]
+"""From a module and a tensor that goes in or comes out to what is kept of it."""
 
 
 def first_tensor(value: Any) -> Tensor | None:
@@ -81,9 +57,12 @@ class Recorder:
     Args:
         name: the place.
         pool: what is kept of a tensor, worked out as soon as it is there; None keeps the tensor itself.
+
+    Attributes:
+        value: the tensor, None until it came.
     """
 
-    def __init__(self, name: str, pool: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
+    def __init__(self, name: str, pool: Pool | None = None) -> None:
         self.reads_input = INPUT in name
         self.pool = pool
         self.wanted = int(name.partition(CALL)[2] or -1)
@@ -104,8 +83,11 @@ class Recorder:
                 found = self.pool(module, found)
             elif found is not None and not self.reads_input:
                 found = found.clone()
-            self.value = found
-            self.version = version(self.value)
+            self.keep(found)
+
+    def keep(self, found: Tensor | None) -> None:
+        """Take a tensor as the value."""
+        self.value, self.version = found, version(found)
 
     @property
     def overwritten(self) -> bool:
@@ -119,65 +101,157 @@ def version(tensor: Tensor | None) -> int:
 
 
 class MethodRecorder:
-    """Stands in for a bound method while the model runs and keeps what it returned, for every thread apart."""
+    """Stands in for a bound method and hands what it returned to a recorder.
 
-    def __init__(self, method: Callable[..., Any], own: Any) -> None:
-        self.method, self.own = method, own
-        self.users = 0
-        self.values: dict[int, Tensor | None] = {}
+    Args:
+        method: the bound method.
+        recorder: gives the recorder of the call under way, None where there is none.
+    """
+
+    def __init__(self, method: Callable[..., Any], recorder: Callable[[], Recorder | None]) -> None:
+        self.method, self.recorder = method, recorder
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method and keep its tensor."""
         result = self.method(*args, **kwargs)
-        self.values[threading.get_ident()] = first_tensor(result)
+        recorder = self.recorder()
+        found = None if recorder is None else first_tensor(result)
+        if recorder is not None and found is not None:
+            recorder.keep(found.clone())
         return result
-
-    @property
-    def overwritten(self) -> bool:
-        """Never: what a method returned is taken as the model left it."""
-        return False
-
-    @property
-    def value(self) -> Tensor | None:
-        """What the method returned last in this thread."""
-        return self.values.get(threading.get_ident())
 
 
 @contextmanager
-def recording(
-    model: nn.Module, name: str, pool: Callable[[nn.Module, Tensor], Tensor] | None = None
-) -> Iterator[Recorder | MethodRecorder]:
-    """A recorder of the place `name` for as long as the context lasts; see `Recorder`, a method is not pooled."""
-    if name.endswith(METHOD):
-        with _listening(find_module(model, name), name.removesuffix(METHOD).rpartition(".")[2]) as listener:
-            yield listener
-        return
+def recording(model: nn.Module, name: str, pool: Pool | None = None) -> Iterator[Recorder]:
+    """A recorder of the place `name` on the model itself for as long as the context lasts.
+
+    For networks that are being trained, by one thread; predictions listen to a `Watched` view instead.
+    """
     recorder = Recorder(name, pool)
-    handle = find_module(model, name).register_forward_hook(recorder, with_kwargs=True)
+    owner = find_module(model, name)
+    if name.endswith(METHOD):
+        method = _method(name)
+        own = vars(owner).get(method)
+        object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), lambda: recorder))
+        try:
+            yield recorder
+        finally:
+            if own is None:
+                object.__delattr__(owner, method)
+            else:
+                object.__setattr__(owner, method, own)
+        return
+    handle = owner.register_forward_hook(recorder, with_kwargs=True)
     try:
         yield recorder
     finally:
         handle.remove()
 
 
-@contextmanager
-def _listening(owner: nn.Module, method: str) -> Iterator[MethodRecorder]:
-    """A stand-in for `method` that threads share; the last one puts back what was there."""
-    with _LOCK:
-        own = vars(owner).get(method)
-        listener = own if isinstance(own, MethodRecorder) else MethodRecorder(getattr(owner, method), own)
-        listener.users += 1
-        object.__setattr__(owner, method, listener)
-    try:
-        yield listener
-    finally:
-        with _LOCK:
-            listener.users -= 1
-            listener.values.pop(threading.get_ident(), None)
-            if not listener.users and listener.own is None:
-                object.__delattr__(owner, method)
-            elif not listener.users:
-                object.__setattr__(owner, method, listener.own)
+def _method(name: str) -> str:
+    """The name of the method alone."""
+    return name.removesuffix(METHOD).rpartition(".")[2]
+
+
+class Listener:
+    """Forward hook that stays at a place of a view and passes what it sees to the recorder of the call under way.
+
+    A top-level class, so that what it listens to can be copied.
+    """
+
+    def __init__(self, calls: Calls, number: int) -> None:
+        self.calls, self.number = calls, number
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Let the recorder keep the tensor."""
+        recorder = self.recorder()
+        if recorder is not None:
+            recorder(module, args, kwargs, output)
+
+    def recorder(self) -> Recorder | None:
+        """That of the call under way in this thread."""
+        return self.calls.recorders[self.number] if self.calls.recorders else None
+
+
+class Calls(threading.local):
+    """Who listens to the call under way, for every thread apart."""
+
+    recorders: Sequence[Recorder] = ()
+
+    @contextmanager
+    def heard(self, recorders: Sequence[Recorder]) -> Iterator[None]:
+        """Let these recorders listen for as long as the context lasts."""
+        before, self.recorders = self.recorders, recorders
+        try:
+            yield
+        finally:
+            self.recorders = before
+
+    def __reduce__(self) -> tuple[type[Calls], tuple[()]]:
+        """A copy starts with no call under way."""
+        return Calls, ()
+
+
+class Watched:
+    """A frozen view of a model that is listened to at some places, by any number of threads at once.
+
+    View and hooks are made at the first call, and again when parts of the model were exchanged since.
+
+    Args:
+        model: the base model, never changed.
+        places: of the recorders, each with what is kept of a tensor, see `Recorder`.
+        function: a callable on the model's own arguments that reads further features, or None.
+    """
+
+    def __init__(
+        self, model: nn.Module, places: Sequence[tuple[str, Pool | None]], function: Callable[..., Any] | None = None
+    ) -> None:
+        self.model, self.places, self.function = model, places, function
+        self._start()
+
+    def _start(self) -> None:
+        self._calls = Calls()
+        self._made: tuple[FrozenView, Callable[..., Any] | None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "places": self.places, "function": self.function}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start()
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, list[Recorder], Any]:
+        """What the model returns, what was recorded at every place, and what the function gives, None without one."""
+        before = self._made
+        made, function = self._view()
+        recorders = [Recorder(name, pool) for name, pool in self.places]
+        with nullcontext() if before is self._made else made.alone():
+            with self._calls.heard(recorders):
+                output = made.module(*args, **kwargs)
+            own = None if function is None else function(*args, **kwargs)
+        made.carry()
+        return output, recorders, own
+
+    @property
+    def module(self) -> nn.Module:
+        """The view, as it is now."""
+        return self._view()[0].module
+
+    def _view(self) -> tuple[FrozenView, Callable[..., Any] | None]:
+        made = self._made
+        if made is None or not made[0].current:
+            view = FrozenView(self.model)
+            for number, (name, _) in enumerate(self.places):
+                self._listen(find_module(view.module, name), name, Listener(self._calls, number))
+            self._made = made = view, view.of(self.function)
+        return made
+
+    def _listen(self, owner: nn.Module, name: str, listener: Listener) -> None:
+        if name.endswith(METHOD):
+            method = _method(name)
+            object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
+        else:
+            owner.register_forward_hook(listener, with_kwargs=True)
 
 
 def find_module(model: nn.Module, name: str) -> nn.Module:
@@ -185,12 +259,30 @@ def find_module(model: nn.Module, name: str) -> nn.Module:
     wanted = name.partition(CALL)[0].removesuffix(INPUT)
     if name.endswith(METHOD):
         wanted = name.removesuffix(METHOD).rpartition(".")[0]
-    try:
-        return model.get_submodule(wanted)
-    except AttributeError:
-        modules = [key for key, _ in model.named_modules()]
+    found = unwrapped(model)
+    for part in wanted.split(".") if wanted else []:
+        child = found._modules.get(part)
+        if child is None:
+            break
+        found = unwrapped(child)
+    else:
+        return found
+    modules = [key for key, _ in named_parts(model)]
     close = difflib.get_close_matches(wanted, modules, n=3) or [key for key in modules[-3:] if key]
     raise LayerError(
         f"Expected the name of a layer, but the model has none called '{wanted}'; did you mean {close}? "
         "sp.layers(model, x) lists them all."
     )
+
+
+def named_parts(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules of a model with their names, as `find_module` knows them: wrappers are no part of names.
+
+    >>> [name for name, _ in named_parts(nn.DataParallel(nn.Sequential(nn.Linear(2, 1))))]
+    ['', '0']
+    """
+    model = unwrapped(model)
+    yield prefix, model
+    for name, child in model._modules.items():
+        if child is not None:
+            yield from named_parts(child, f"{prefix}.{name}" if prefix else name)

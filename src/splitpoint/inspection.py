@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from splitpoint.batches import Batch
-from splitpoint.errors import DataError, LayerError
+from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.features import open_tap
-from splitpoint.hooks import CALL, INPUT, first_tensor, frozen
+from splitpoint.frozen import frozen
+from splitpoint.hooks import CALL, INPUT, first_tensor
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
     2      Linear  2x8    2x1              9      1  <- its input is chosen
     layer=None reads 2:input: its output is the model's output, (2, 1)
     """
-    log = ShapeLog(model)
-    with ExitStack() as stack:
-        stack.enter_context(frozen(model))
+    if not isinstance(model, nn.Module):
+        raise SettingsError(f"Expected a torch.nn.Module to list the layers of, but got a {type(model).__name__}.")
+    with frozen(model) as view:
+        log = ShapeLog(view)
         for module in log.names:
-            stack.callback(module.register_forward_hook(log, with_kwargs=True).remove)
-        model(*args, **kwargs)
+            module.register_forward_hook(log, with_kwargs=True)
+        view(*args, **kwargs)
     try:
         tap = open_tap(model, None, Batch(args, kwargs, None))[0]
         names, chosen, reason = tap.names, tap.label, tap.reason

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from splitpoint.batches import Batch, Data, flattened, item_of, labelled, mapped, output_tensor, whole_arrays
 from splitpoint.checks import Check
-from splitpoint.hooks import frozen
+from splitpoint.frozen import frozen
 from splitpoint.layout import Layout
 from splitpoint.prediction import aligned
 from splitpoint.recording import Recording, Source
@@ -192,7 +192,8 @@ class Answers(NamedTuple):
             own = self.outputs == output
             center, spread = targets[own].mean(), targets[own].std(correction=0)
             spread = torch.where(spread > 0, spread, 1.0)
-            gradients[own] /= gradients[own].double().square().sum(1).mean().sqrt().clamp(min=1e-30).to(gradients)
+            length = gradients[own].double().square().sum(1).mean().sqrt()
+            gradients[own] /= torch.where(length > 0, length, 1.0).to(gradients)
             values[own], targets[own] = (values[own] - center) / spread, (targets[own] - center) / spread
         return Answers(gradients, values, targets, self.outputs)
 
@@ -297,14 +298,14 @@ def _answers(
     chosen = torch.randperm(size, generator=generator)[:COORDINATES] if size > COORDINATES else None
     gradients: list[Tensor] = []
     numbers: list[tuple[float, float, int]] = []
-    with frozen(model), frozen(start):
+    with frozen(model) as view, frozen(start) as begun:
         for row in rows:
             moved = row.to(model)
             assert moved.target is not None
             live = {name: value.detach().requires_grad_() for name, value in parameters.items()}
             with torch.enable_grad():
-                given = output_tensor(model(*moved.args, **moved.kwargs), output_key)
-                output = output_tensor(functional_call(start, live, moved.args, moved.kwargs), output_key)
+                given = output_tensor(view(*moved.args, **moved.kwargs), output_key)
+                output = output_tensor(functional_call(begun, live, moved.args, moved.kwargs), output_key)
                 flat = layout.output(output).flatten()
             if not output.requires_grad:
                 return None

@@ -24,11 +24,12 @@ UNSET = torch.empty(0)
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """In-distribution quantiles of the lack of support, and the threshold above which a score is flagged.
+    """In-distribution scores of the lack of support, and the threshold above which a score is flagged.
 
     Attributes:
-        quantiles: (*S, G) ascending quantiles on an even grid from 0 to 1, where the channel shape S broadcasts
-            against the rows of the score: () for one reference in all, (D,) for D outputs, (D, 1, 1) for maps.
+        quantiles: (*S, G) ascending scores of n in-distribution rows, all of them, or where there are more than G those
+            of rank ``ceil(i (n + 1) / (G + 1))``, i = 1 to G. The channel shape S broadcasts against the rows of the
+            score: () for one reference in all, (D,) for D outputs, (D, 1, 1) for maps.
         threshold: (*S) scores above this are flagged.
     """
 
@@ -37,20 +38,24 @@ class Reference:
 
     def flagged(self, score: Tensor) -> Tensor:
         """True above the threshold, and for NaN: a score that is not a number deserves no trust."""
-        return ~(score <= self.threshold.to(score))
+        kind = torch.promote_types(score.dtype, self.threshold.dtype)
+        return ~(score.to(kind) <= self.threshold.to(score.device, kind))
 
     def percentile(self, score: Tensor) -> Tensor:
-        """Share of in-distribution scores at or below `score`, in percent (0 to 100); NaN stays NaN."""
+        """``100 (1 - p)`` with the conformal p-value ``p = (1 + #{reference >= score}) / (n + 1)``; NaN stays NaN.
+
+        The share ``#{reference < score} / (n + 1)`` in percent, from 0 to ``100 n / (n + 1)``: of an ordinary row it
+        reaches a percentage q with a probability of at most ``1 - q / 100``. Where not all scores are kept it is
+        rounded down, by less than ``100 / (G + 1)``.
+        """
         shape = self.threshold.shape
         order = channel_order(shape, score.dim())
         moved = score.permute(order)
-        flat = moved.reshape(shape.numel(), -1)
-        grid = self.quantiles.to(score).reshape(shape.numel(), -1).contiguous()
-        last = grid.shape[1] - 1
-        high = torch.searchsorted(grid, flat.contiguous(), right=True).clamp(1, last)
-        below, above = grid.gather(1, high - 1), grid.gather(1, high)
-        part = ((flat - below) / (above - below).clamp(min=torch.finfo(flat.dtype).tiny)).clamp(0, 1)
-        percent = torch.where(flat.isnan(), flat, 100 * (high - 1 + part) / last)
+        kind = torch.promote_types(score.dtype, self.quantiles.dtype)
+        flat = moved.reshape(shape.numel(), -1).to(kind)
+        known = self.quantiles.to(score.device, kind).reshape(shape.numel(), -1).contiguous()
+        below = torch.searchsorted(known, flat.contiguous())
+        percent = torch.where(flat.isnan(), torch.nan, 100 * below.to(kind) / (known.shape[1] + 1)).to(score.dtype)
         return percent.reshape(moved.shape).permute([order.index(axis) for axis in range(score.dim())])
 
 
@@ -102,10 +107,15 @@ class Rowwise:
         """What ``set_threshold`` learns a reference of: a score of every row, and one of whole images if there is."""
         raise NotImplementedError
 
+    def _lost(self) -> Tensor | None:
+        """Where there is no answer, since it could not be computed, in the shape of the score; None where there is."""
+        return None
+
     @property
     def flagged(self) -> Tensor:
-        """True where the score exceeds the threshold (or is NaN)."""
-        return _known(self.reference).flagged(self._scores()[0])
+        """True where the score exceeds the threshold, and where score or answer is no number."""
+        above, lost = _known(self.reference).flagged(self._scores()[0]), self._lost()
+        return above if lost is None else above | lost
 
     @property
     def percentile(self) -> Tensor:
@@ -227,8 +237,13 @@ class RegressionPrediction(Prediction):
         """Upper bound at the highest fitted level."""
         return self.uppers[..., -1]
 
+    def _lost(self) -> Tensor:
+        return ~(self.mean.isfinite() & self.aleatoric.isfinite())
+
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """``(lower, upper)`` at one of the fitted levels."""
+        if isinstance(level, bool) or not isinstance(level, int | float):
+            raise SettingsError(f"Expected one of the fitted confidence levels {self.levels}, but got {level!r}.")
         for index, fitted in enumerate(self.levels):
             if abs(fitted - level) < 1e-9:
                 return self.lowers[..., index], self.uppers[..., index]
@@ -260,6 +275,9 @@ class ClassificationPrediction(Prediction):
     conformity: Conformity | None = None
     conflict: Tensor | None = None
     blame: Tensor | None = None
+
+    def _lost(self) -> Tensor:
+        return ~self.aleatoric.isfinite()
 
     def sets(self, level: float, method: SetScore | None = None) -> Tensor:
         """Prediction sets that hold the true class with probability of at least `level`: bool, shaped like `probs`.

@@ -12,8 +12,8 @@ from splitpoint.checks import Check
 from splitpoint.recording import Recording
 from splitpoint.tasks import ColumnName, Rows
 
-LOOKED_AT = 10_000
-"""Most rows that a check looks at."""
+LOOKED_AT, NUMBERS, FEWEST = 10_000, 2**25, 256
+"""Most rows that a check looks at, and most numbers of them, but so many rows even where each has more."""
 
 STUCK = 0.95
 """Share of features that never move above which the layer is hardly in use."""
@@ -36,7 +36,8 @@ def row_checks(recording: Recording, calibration: Recording | None) -> tuple[Che
 
 def some(table: Table, most: int = LOOKED_AT) -> Rows:
     """The first rows of a table."""
-    return next(table.slices(min(most, table.rows)))
+    width = sum(table.width(name) for name in table.columns)
+    return next(table.slices(min(most, table.rows, max(FEWEST, NUMBERS // width))))
 
 
 def moving(table: Table) -> Check:

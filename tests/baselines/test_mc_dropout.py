@@ -32,7 +32,7 @@ def test_moments_are_those_of_the_passes(fitted):
     points = torch.linspace(-2, 2, 9)[:, None]
     base, runs = fitted.networks[0], []
     for seed in range(6):
-        with sampling(base, seed):
+        with sampling(seed):
             runs.append(base(points))
     raw, spread = torch.stack(runs), y.std(correction=0)
     means, variances = y.mean() + spread * raw[..., :1], spread**2 * F.softplus(raw[..., 1:])
@@ -63,7 +63,7 @@ def test_a_dropped_linear_layer_has_the_variance_of_a_binomial():
     x = torch.randn(1, 20, generator=torch.Generator().manual_seed(0))
     runs = []
     for seed in range(4000):
-        with sampling(layer, seed), torch.no_grad():
+        with sampling(seed), torch.no_grad():
             runs.append(layer(x).item())
     expected = 0.3 / 0.7 * (layer[1].weight * x).square().sum().item()
     assert np.var(runs) == pytest.approx(expected, rel=0.1)
@@ -77,7 +77,7 @@ def test_classes_mix_probabilities():
     predictor = McDropout(epochs=20, learning_rate=0.01).fit(network(2, 2), (x, label), progress=False)
     base, runs = predictor.networks[0], []
     for seed in range(5):
-        with sampling(base, seed):
+        with sampling(seed):
             runs.append(base(x).softmax(1).double().numpy())
     prediction = predictor.predict(x)
     within = stats.entropy(np.stack(runs), axis=2).mean(0)

@@ -226,10 +226,10 @@ def test_every_member_has_its_own_condition(make):
     x = randn(E, B, C)
     stack = Stack.of(networks).eval()
     assert isinstance(stack, BatchedStack) == (make is mlp)
-    with stack.conditioned(tau):
+    with conditioned(tau):
         found = stack(x)
     for number, network in enumerate(networks):
-        with conditioned(network, tau[number]):
+        with conditioned(tau[number]):
             torch.testing.assert_close(found[number], network(x[number]))
 
 

@@ -14,6 +14,7 @@ from splitpoint.networks.surgery import (
     MaskDropout,
     SpectralBound,
     build,
+    condition,
     conditioned,
     factory_of,
     sampling,
@@ -139,11 +140,11 @@ def test_a_conditioned_linear_layer_is_one_with_a_further_input():
         wider.weight.copy_(torch.cat([layer.layer.weight, layer.shift.weight], 1))
         wider.bias.copy_(layer.layer.bias)
     x, tau = randn(7, 4), randn(7, 1, seed=1)
-    with conditioned(network, tau):
+    with conditioned(tau):
         found = network(x)
     torch.testing.assert_close(found, network[2](torch.tanh(wider(torch.cat([x, tau], 1)))))
     steps, shared = randn(7, 3, 4), tau[:, None].expand(7, 3, 1)
-    with conditioned(network, tau):
+    with conditioned(tau):
         found = network(steps)
     torch.testing.assert_close(found, network[2](torch.tanh(wider(torch.cat([steps, shared], 2)))))
 
@@ -155,16 +156,16 @@ def test_a_conditioned_convolution_has_a_constant_channel_more():
         wider.weight.copy_(torch.cat([layer.layer.weight, layer.shift.weight[..., None, None]], 1))
         wider.bias.copy_(layer.layer.bias)
     x, tau = randn(7, 3, 4, 6), randn(7, 1, seed=1)
-    with conditioned(layer, tau):
+    with conditioned(tau):
         found = layer(x)
     torch.testing.assert_close(found, wider(torch.cat([x, tau[..., None, None].expand(7, 1, 4, 6)], 1)))
 
 
 def test_a_condition_is_forgotten_when_its_context_ends_and_fits_any_precision():
     network = with_condition(nn.Sequential(nn.Linear(4, 5)).double(), "0")
-    with conditioned(network, torch.full((1, 1), 0.5)):
+    with conditioned(torch.full((1, 1), 0.5)):
         assert network(randn(3, 4).double()).dtype == torch.float64
-    assert network[0].condition is None
+    assert condition() is None
 
 
 # Dropout
@@ -174,9 +175,9 @@ def test_masks_are_the_same_for_all_rows_and_follow_the_seed():
     layer = MaskDropout(0.3).eval()
     x = torch.ones(6, 50)
     assert torch.equal(layer(x), x)
-    with sampling(layer, 4):
+    with sampling(4):
         first, second = layer(x), layer(x)
-    with sampling(layer, 4):
+    with sampling(4):
         again = layer(x[:1])
     assert (first == first[:1]).all()
     assert not torch.equal(first, second)
@@ -190,14 +191,15 @@ def test_masks_keep_the_mean(layer, shape):
     x, total = randn(*shape).abs() + 1, 0
     layer.eval()
     for seed in range(4000):
-        with sampling(layer, seed):
+        with sampling(seed):
             total = total + layer(x)
     error = (total / 4000 / x - 1).abs().max()
     assert error < 5 * (0.3 / 0.7 / 4000) ** 0.5  # five standard errors
 
 
 def test_channels_are_dropped_as_a_whole():
-    with sampling(layer := ChannelMaskDropout(0.5).eval(), 0):
+    layer = ChannelMaskDropout(0.5).eval()
+    with sampling(0):
         kept = layer(torch.ones(3, 40, 4, 5)) != 0
     assert (kept == kept[:1, :, :1, :1]).all()
     assert 5 < kept[0, :, 0, 0].sum() < 35
@@ -226,7 +228,8 @@ def test_dropout_goes_where_it_was_or_before_the_given_layers():
 
 
 def test_everything_is_dropped_at_rate_one():
-    with sampling(layer := MaskDropout(1.0).eval(), 0):
+    layer = MaskDropout(1.0).eval()
+    with sampling(0):
         assert torch.equal(layer(torch.ones(2, 3)), torch.zeros(2, 3))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from splitpoint.batches import output_tensor
 from splitpoint.calls import channels_last
 from splitpoint.errors import LayerError
-from splitpoint.features import layer_name
-from splitpoint.hooks import METHOD, find_module, frozen, recording
+from splitpoint.hooks import METHOD, Watched, find_module
+from splitpoint.layer_setting import layer_name
 from splitpoint.layout import Layout
+from splitpoint.model_inputs import retold
 
 Place = str | nn.Module
 """A layer of a model, by name or as the module."""
@@ -52,18 +53,26 @@ class Branches:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Heard:
         """Run the frozen model once."""
-        with ExitStack() as stack:
-            stack.enter_context(frozen(self.model))
-            recorders = {name: stack.enter_context(recording(self.model, name)) for name in self.places.values()}
-            output = output_tensor(self.model(*args, **kwargs), self.output_key)
-        spoilt = [name for name, recorder in recorders.items() if recorder.overwritten]
+        names = list(self.places.values())
+        try:
+            with torch.no_grad():
+                answer, recorders, _ = self._watched(args, kwargs)
+        except Exception as error:
+            retold(error, self.model)
+            raise
+        output = output_tensor(answer, self.output_key)
+        spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
         if spoilt:
             raise LayerError(
                 f"Expected features that stay as they are, but the model overwrites those of {spoilt} in place; choose "
                 "another layer of the branch."
             )
-        values = {name: recorder.value for name, recorder in recorders.items()}
-        return Heard(output, [self._vectors(name, values[name], len(output)) for name in self.places.values()])
+        pairs = zip(names, recorders, strict=True)
+        return Heard(output, [self._vectors(name, recorder.value, len(output)) for name, recorder in pairs])
+
+    @cached_property
+    def _watched(self) -> Watched:
+        return Watched(self.model, [(name, None) for name in self.places.values()])
 
     def _vectors(self, name: str, value: Tensor | None, rows: int) -> Tensor | None:
         """Features (N, C), averaged over positions where they are maps or sequences."""

@@ -155,7 +155,11 @@ def sharpness(logits: Tensor, label: Tensor, weights: Tensor) -> Tensor:
     """
     log_factor = torch.zeros((), dtype=logits.dtype, device=logits.device, requires_grad=True)
     strength = PRIOR_ROWS / (2 * len(label))
-    minimise([log_factor], lambda: log_loss(log_factor.exp() * logits, label, weights) + strength * log_factor.square())
+
+    def objective() -> list[Tensor]:
+        return [log_loss(log_factor.exp() * logits, label, weights) + strength * log_factor.square()]
+
+    minimise([log_factor], objective)
     return log_factor.detach().exp()
 
 
@@ -186,9 +190,9 @@ def _fitted(x: Tensor, label: Tensor, weights: Tensor, ridge: float, unit: Tenso
     """Weights and bias (C + 1, K) of one fit that begins at `start`."""
     free = (start / unit).requires_grad_()
 
-    def objective() -> Tensor:
+    def objective() -> list[Tensor]:
         own = unit * free
-        return log_loss(torch.addmm(own[-1], x, own[:-1]), label, weights) + ridge / 2 * own.square().sum()
+        return [log_loss(torch.addmm(own[-1], x, own[:-1]), label, weights) + ridge / 2 * own.square().sum()]
 
     minimise([free], objective, STEPS, CHANGE)
     found: Tensor = (unit * free).detach()

@@ -14,8 +14,8 @@ from splitpoint.baselines.answers import normal_answer, softmax_answer
 from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, PostHocBaseline
 from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
-from splitpoint.consistency import entropy
-from splitpoint.errors import SettingsError
+from splitpoint.consistency import entropy, square_dtype
+from splitpoint.errors import SettingsError, TrainingError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer
@@ -23,7 +23,8 @@ from splitpoint.tasks import Answer
 LARGEST_FULL = 8192
 DRAWS = 16
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-6, 1e8
-TINY = 1e-30
+TINY = 1e-250
+"""Stands for squares that are 0."""
 
 
 def mutual_information(logits: Tensor, variance: Tensor) -> Tensor:
@@ -74,13 +75,9 @@ class Laplace(PostHocBaseline, EitherMethod[BaselinePredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hessian not in ("kron", "full"):
-            raise SettingsError(f"Expected hessian to be 'kron' or 'full', but got {self.hessian!r}.")
-        if self.score not in ("information", "variance"):
-            raise SettingsError(f"Expected score to be 'information' or 'variance', but got {self.score!r}.")
         for name in ("prior_precision", "noise"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and value <= 0:
                 raise SettingsError(f"Expected {name} > 0 or None, but got {value}.")
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
@@ -117,7 +114,9 @@ class Laplace(PostHocBaseline, EitherMethod[BaselinePredictor]):
             precision, noise = evidence.best(self.prior_precision, self.noise)
             roots.append(axes / (values / noise + precision).sqrt())
             noises.append(noise)
-        return {"root": torch.stack(roots).float(), "noise_variance": torch.tensor(noises), **_bias_flag(layer)}
+        variance = torch.tensor(noises, dtype=torch.float64)
+        wide = square_dtype(variance.sqrt())
+        return {"root": torch.stack(roots).to(wide), "noise_variance": variance.to(wide), **_bias_flag(layer)}
 
     def _full(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Roots of the posterior covariance's diagonal blocks, one for each logit."""
@@ -258,7 +257,13 @@ def _root(covariance: Tensor) -> Tensor:
 
 def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, none below 0, and eigenvectors of a positive semi-definite matrix."""
-    values, axes = torch.linalg.eigh(matrix)
+    try:
+        values, axes = torch.linalg.eigh(matrix)
+    except RuntimeError as error:  # no decomposition converged
+        raise TrainingError(
+            "Expected a curvature that can be decomposed, but the features have one that cannot; bring them to a usual "
+            "scale or use another method."
+        ) from error
     return values.clamp(min=0), axes
 
 

@@ -45,9 +45,9 @@ class McDropout(Mixture):
         return with_dropout(super()._changed(network, architecture), architecture.layers[1:], self.dropout)
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
-        (network,) = predictor.networks
+        (network,) = predictor.running
         outputs = []
         for number in range(self.passes):
-            with sampling(network, self.mask_seed + number):
+            with sampling(self.mask_seed + number):
                 outputs.append(output_tensor(network(*args, **kwargs), self.output_key))
         return Runs(outputs)

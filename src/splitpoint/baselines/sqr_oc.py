@@ -16,7 +16,6 @@ from splitpoint.baselines.settings import RegressionMethod
 from splitpoint.baselines.trained import NetworkBaseline, NetworkPredictor, Runs
 from splitpoint.batches import Batch, Data, placement
 from splitpoint.errors import SettingsError
-from splitpoint.features import Tap
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
 from splitpoint.losses import pinball_errors
@@ -70,7 +69,7 @@ class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
         if self.tau == "outputs":
             return super()._step(stack, architecture, batch, target, part)
         tau = torch.rand(*batch.target.shape[:2], 1, device=target.device, dtype=torch.float32)
-        with stack.conditioned(scaled(tau)):
+        with conditioned(scaled(tau)):
             raw = architecture.canonical(stack(*batch.args, **batch.kwargs).flatten(0, 1), self._width)
         quantile = self._parts(raw, architecture)
         levels = tau.reshape(-1, *[1] * (quantile.dim() - 1)).expand_as(quantile)
@@ -84,7 +83,7 @@ class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
     def _finish(self, predictor: NetworkPredictor, data: Data, progress: bool) -> None:
         network = predictor.networks[0]
         source = Source(EveryRow(), self._features(predictor), self.output_key, self.rows_per_call, self.positions)
-        with fixed(network, MEDIAN):
+        with fixed(MEDIAN, network):
             rows = record(network, data, source, cache=None, label="reading features", progress=progress)
         for name, tensor in fit_certificates(rows.table, self.certificates, self.penalty).items():
             predictor.fitted.add(f"oc_{name}", tensor.to(predictor.fitted["center"].device))
@@ -94,13 +93,12 @@ class SqrOc(NetworkBaseline, RegressionMethod[NetworkPredictor]):
         return predictor.architecture.last + INPUT
 
     def _runs(self, predictor: NetworkPredictor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runs:
-        network = predictor.networks[0]
         fitted = [predictor.fitted[f"oc_{name}"] for name in ("center", "spread", "certificates")]
-        tap = Tap(network, (self._features(predictor),), None, "penultimate", self.output_key)
+        tap = predictor.tap(self._features(predictor))
         outputs, score = [], None
         for tau in central_quantiles(self.levels) if self.tau == "input" else [MEDIAN]:
-            with fixed(network, tau):
-                reading = tap.live(*args, **kwargs)
+            with fixed(tau, predictor.base):
+                reading = tap.attached(*args, **kwargs)
             outputs.append(reading.output)
             if tau == MEDIAN:
                 score = predictor.layout.pointwise(
@@ -131,7 +129,7 @@ def scaled(tau: Tensor) -> Tensor:
 
 
 @contextmanager
-def fixed(network: nn.Module, tau: float) -> Iterator[None]:
-    """Ask the network for the `tau`-quantile of every row for as long as the context lasts."""
-    with conditioned(network, scaled(torch.full((1, 1), tau, device=placement(network)[0]))):
+def fixed(tau: float, network: nn.Module) -> Iterator[None]:
+    """Ask for the `tau`-quantile of every row for as long as the context lasts, on the device of the network."""
+    with conditioned(scaled(torch.full((1, 1), tau, device=placement(network)[0]))):
         yield

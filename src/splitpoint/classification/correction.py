@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitpoint.cache import Table
-from splitpoint.calibration import PRIOR_ROWS, minimise, probable_factor
+from splitpoint.cache import Moments, Table
+from splitpoint.calibration import PRIOR_ROWS, log_losses, minimise, probable_factor
 from splitpoint.groups import random_folds
+from splitpoint.heads import FARTHEST
 from splitpoint.tasks import Rows
 
 FOLDS = 5
@@ -26,9 +29,11 @@ def _fit_linear(logits: Tensor, x: Tensor, label: Tensor, prior: float) -> Linea
     bias = logits.new_zeros(logits.shape[1], requires_grad=True)
     weight = logits.new_zeros(width, logits.shape[1], requires_grad=True)
 
-    def objective() -> Tensor:
+    def objective() -> Iterator[Tensor]:
         size = (width * weight.square().sum() + bias.square().sum()) / prior**2 + PRIOR_ROWS * log_factor.square()
-        return F.cross_entropy(log_factor.exp() * logits + bias + x @ weight, label) + size / (2 * rows)
+        return log_losses(
+            logits, label, lambda own: log_factor.exp() * logits[own] + bias + x[own] @ weight, size / (2 * rows)
+        )
 
     minimise([log_factor, bias, weight], objective)
     return log_factor.detach().exp(), bias.detach(), weight.detach()
@@ -111,7 +116,8 @@ class Correction(nn.Module):
 
     def shift(self, features: Tensor) -> Tensor:
         """(R, C) features -> (R, K) what is added to the scaled logits."""
-        return torch.addmm(self.bias, (features - self.center) / self.spread, self.weight)
+        x = ((features - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
+        return torch.addmm(self.bias, x, self.weight)
 
     @staticmethod
     def fit(rows: Rows, prior: float, generator: torch.Generator) -> Correction:
@@ -123,7 +129,7 @@ class Correction(nn.Module):
         """The same, and logits (n, K) of these rows as if they were fresh; see `cross_fit`."""
         features = rows["features"]
         center, spread = features.mean(0), features.std(0, correction=0)
-        spread = torch.where(spread > 1e-7 * (1 + center.abs()), spread, 1.0)
+        spread = torch.where(Moments([features]).constant, 1.0, spread)
         standardised = (features - center) / spread
         groups = Table.in_memory(rows).groups()
         fitted, held_out = cross_fit(rows["logits"], standardised, rows["label"][:, 0], prior, generator, groups)

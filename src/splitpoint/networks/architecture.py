@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from splitpoint.batches import Batch
 from splitpoint.errors import ShapeError
 from splitpoint.features import open_tap
-from splitpoint.hooks import INPUT, frozen, recording
+from splitpoint.hooks import INPUT, Watched
 from splitpoint.layout import Layout
 from splitpoint.networks.surgery import weight_layers
 from splitpoint.tasks import Task
@@ -46,8 +46,8 @@ class Architecture:
         last = [tap.channels_last(place, value.dim()) for place, value in enumerate(features)]
         layout = Layout.infer(features, last, output, squeezable)
         name = tap.names[-1].partition(INPUT)[0]
-        with recording(network, name) as recorder, frozen(network):
-            network(*batch.args, **batch.kwargs)
+        with torch.no_grad():
+            _, (recorder,), _ = Watched(network, [(name, None)])(batch.args, batch.kwargs)
         found = recorder.value
         direct = found is not None and torch.equal(found.flatten().sort().values, output.flatten().sort().values)
         return Architecture(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +14,8 @@ from torch.nn.modules.conv import _ConvNd
 from splitpoint.batches import Data, item_of, labelled
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError
-from splitpoint.hooks import first_tensor, frozen
+from splitpoint.frozen import frozen
+from splitpoint.hooks import first_tensor
 from splitpoint.networks.refit import COPIES, LeftOut, Refit, Retrain, reset_copy
 from splitpoint.networks.surgery import not_resettable
 from splitpoint.networks.training import in_memory, is_repeatable, rows_in
@@ -153,10 +153,10 @@ def multiplications(model: nn.Module, columns: dict[Any, Tensor]) -> int:
         found += weights * places
 
     batch = next(labelled(item_of(columns), 1)).to(model)
-    with ExitStack() as stack, frozen(model):
-        for module in model.modules():
-            stack.callback(module.register_forward_hook(count).remove)
-        model(*batch.args, **batch.kwargs)
+    with frozen(model) as view:
+        for module in view.modules():
+            module.register_forward_hook(count)
+        view(*batch.args, **batch.kwargs)
     return found
 
 

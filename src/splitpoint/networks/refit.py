@@ -16,16 +16,18 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from splitpoint.batch_rows import Columns
 from splitpoint.batches import Data, item_of, labelled, output_tensor
+from splitpoint.divergence import diverged
 from splitpoint.errors import DataError, LayerError, SettingsError
+from splitpoint.frozen import frozen
 from splitpoint.groups import random_folds
-from splitpoint.hooks import frozen
 from splitpoint.layout import Layout
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
 from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
-from splitpoint.recording import Columns, Source
+from splitpoint.recording import Source
 from splitpoint.tasks import Regression, Rows
 
 COPIES = 5
@@ -174,8 +176,8 @@ class Refit:
 
         probe.get_submodule(trainer.architecture.last).register_forward_hook(stretch)
         batch = next(labelled(item_of(self.arrays[0]), self.source.batch_size)).to(probe)
-        with frozen(probe):
-            output = output_tensor(probe(*batch.args, **batch.kwargs), self.source.output_key)
+        with frozen(probe) as view:
+            output = output_tensor(view(*batch.args, **batch.kwargs), self.source.output_key)
         same = torch.equal(numbers.flatten().sort().values, output.flatten().sort().values)
         return same and trainer.architecture.direct
 
@@ -183,10 +185,10 @@ class Refit:
         """Error (N,) of a given network on every row of its data, in the units that its copies learn in."""
         model, found = self.models[number], []
         units = trainer.targets[number] if isinstance(trainer.task, Regression) else None
-        with frozen(model):
+        with frozen(model) as view:
             for batch in labelled(item_of(self.arrays[number]), self.source.batch_size):
                 moved = batch.to(model)
-                output = output_tensor(model(*moved.args, **moved.kwargs), self.source.output_key)
+                output = output_tensor(view(*moved.args, **moved.kwargs), self.source.output_key)
                 raw, target = trainer.architecture.canonical(output, 1), trainer.canonical(moved.target, known=True)
                 if units is not None:
                     both = Units(units["center"], units["spread"])
@@ -201,8 +203,8 @@ class Refit:
             moved, answers = batch.to(networks[0]), []
             assert moved.target is not None
             for network in networks:
-                with frozen(network):
-                    answers.append(network(*moved.args, **moved.kwargs))
+                with frozen(network) as view:
+                    answers.append(view(*moved.args, **moved.kwargs))
             own = fold[start : start + len(moved.target)].to(answers[0].device)
             output = torch.stack(answers)[own, torch.arange(len(own), device=own.device)]
             if not output.isfinite().all():
@@ -261,6 +263,9 @@ class Race:
                 if len(kept) == len(goals):
                     break
         lost = sum(number not in kept for number in (~(seen < first)).nonzero().flatten().tolist())
+        wild = [number for number in (~seen.isfinite()).nonzero().flatten().tolist() if number not in kept]
+        if wild:
+            raise diverged("refitted copy", wild, len(goals), "lost its way", settings.learning_rate)
         if lost:
             raise DataError(
                 f"Expected copies of the network to learn their rows, but the training error of {lost} of {len(goals)} "

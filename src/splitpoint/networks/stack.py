@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from splitpoint.batches import mapped, output_tensor
 from splitpoint.heads import stacked_linear
-from splitpoint.networks.surgery import ChannelMaskDropout, Conditioned, MaskDropout, conditioned
+from splitpoint.networks.surgery import ChannelMaskDropout, Conditioned, MaskDropout, condition, conditioned
 
 POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
@@ -50,11 +50,7 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Outputs (E, B, ...) for arguments (E, B, ...)."""
-
-    @abstractmethod
-    def conditioned(self, value: Tensor) -> AbstractContextManager[None]:
-        """Set the condition (E, B, 1) of conditioned layers for as long as the context lasts."""
+        """Outputs (E, B, ...) for arguments (E, B, ...), and a condition (E, B, 1) where layers are `conditioned`."""
 
     @abstractmethod
     def networks(self) -> list[nn.Module]:
@@ -71,19 +67,12 @@ class ListedStack(Stack):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """See `Stack`."""
-        outputs = []
+        outputs, shared = [], condition()
         for number, network in enumerate(self.members):
             own, named = mapped(operator.itemgetter(number), (args, kwargs))
-            outputs.append(output_tensor(network(*own, **named), self.output_key))
+            with nullcontext() if shared is None else conditioned(shared[number]):
+                outputs.append(output_tensor(network(*own, **named), self.output_key))
         return torch.stack(outputs)
-
-    @contextmanager
-    def conditioned(self, value: Tensor) -> Iterator[None]:
-        """See `Stack`."""
-        with ExitStack() as contexts:
-            for network, own in zip(self.members, value, strict=True):
-                contexts.enter_context(conditioned(network, own))
-            yield
 
     def networks(self) -> list[nn.Module]:
         """See `Stack`."""
@@ -154,10 +143,6 @@ class BatchedStack(Stack):
         """See `Stack`."""
         return output_tensor(self.graph(*args, **kwargs), self.output_key)
 
-    def conditioned(self, value: Tensor) -> AbstractContextManager[None]:
-        """See `Stack`."""
-        return conditioned(self.graph, value)
-
     @torch.no_grad()
     def networks(self) -> list[nn.Module]:
         """See `Stack`."""
@@ -189,7 +174,8 @@ def _pointwise_graph(network: nn.Module) -> fx.GraphModule | None:
     weights = [parameter for leaf in leaves for parameter in leaf.parameters()]
     if len({id(weight) for weight in weights}) < len(weights) or not all(weight.requires_grad for weight in weights):
         return None  # tied or frozen weights, which copies in a stack would not be
-    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+    others = [module for module in network.modules() if not isinstance(module, Conditioned | MaskDropout)]
+    if any(module._forward_hooks or module._forward_pre_hooks for module in others):
         return None
     traced = copy.deepcopy(network)
     try:

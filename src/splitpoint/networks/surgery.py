@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +15,13 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from splitpoint.batches import Batch
 from splitpoint.errors import SettingsError
-from splitpoint.hooks import find_module, frozen
+from splitpoint.frozen import frozen
+from splitpoint.hooks import find_module
 
 Factory = Callable[[], nn.Module]
+
+_MASKS: ContextVar[torch.Generator | None] = ContextVar("masks", default=None)
+_CONDITION: ContextVar[Tensor | None] = ContextVar("condition", default=None)
 
 
 def factory_of(model_or_factory: nn.Module | Factory) -> Factory:
@@ -98,18 +104,18 @@ def seeded(seed: int) -> Iterator[None]:
 
 def weight_layers(network: nn.Module, batch: Batch) -> list[str]:
     """Names of the linear and convolution layers in the order in which they first run."""
-    layers: dict[nn.Module, str] = {
-        module: name for name, module in network.named_modules() if isinstance(module, nn.Linear | _ConvNd)
-    }
     order: dict[str, None] = {}
 
     def note(module: nn.Module, *_: object) -> None:
         order.setdefault(layers[module])
 
-    with ExitStack() as stack, frozen(network):
+    with frozen(network) as view:
+        layers: dict[nn.Module, str] = {
+            module: name for name, module in view.named_modules() if isinstance(module, nn.Linear | _ConvNd)
+        }
         for module in layers:
-            stack.callback(module.register_forward_pre_hook(note).remove)
-        network(*batch.args, **batch.kwargs)
+            module.register_forward_pre_hook(note)
+        view(*batch.args, **batch.kwargs)
     return list(order)
 
 
@@ -147,13 +153,16 @@ class MaskDropout(nn.Dropout):
     the other rows of its batch.
     """
 
-    generator: torch.Generator | None = None
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        keep_apart(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Plain dropout in training, a mask from `generator` where there is one, else the input."""
-        if self.generator is None:
+        """A mask where masks are drawn, see `sampling`; else plain dropout in training, and the input after it."""
+        generator = _MASKS.get()
+        if generator is None:
             return super().forward(x)
-        mask = torch.rand(x.shape[1:], generator=self.generator, dtype=torch.float32) >= self.p
+        mask = torch.rand(x.shape[1:], generator=generator, dtype=torch.float32) >= self.p
         return x * self._scaled(mask).to(x.device, x.dtype)
 
     def _scaled(self, mask: Tensor) -> Tensor:
@@ -166,10 +175,11 @@ class ChannelMaskDropout(MaskDropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Dropout of channels."""
-        if self.generator is None:
+        generator = _MASKS.get()
+        if generator is None:
             dropped: Tensor = torch.feature_dropout(x, self.p, self.training)
             return dropped
-        mask = torch.rand(x.shape[1], generator=self.generator, dtype=torch.float32) >= self.p
+        mask = torch.rand(x.shape[1], generator=generator, dtype=torch.float32) >= self.p
         return x * self._scaled(mask).reshape(-1, *[1] * (x.dim() - 2)).to(x.device, x.dtype)
 
 
@@ -183,42 +193,44 @@ def with_dropout(network: nn.Module, places: Sequence[str], rate: float) -> nn.M
         network = _replaced(network, name, (ChannelMaskDropout if channels else MaskDropout)(float(layer.p)))  # type: ignore[arg-type]
     for name in [] if own else places:
         network = _replaced(network, name, nn.Sequential(MaskDropout(rate), network.get_submodule(name)))
+    return _without_nesting(network)
+
+
+def keep_apart(layer: nn.Module) -> None:
+    """Keep transformers around this layer from their fused path, which reads weights and skips the layers themselves.
+
+    A hook on one of their parts does that, whatever it does.
+    """
+    layer.register_forward_hook(_nothing)
+
+
+def _nothing(_module: nn.Module, _args: Any, _output: Any) -> None:
+    """What the hook does."""
+
+
+def _without_nesting(network: nn.Module) -> nn.Module:
+    """The network without another form of padded sequences, which only the fused path takes."""
+    for module in network.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
     return network
 
 
 @contextmanager
-def layer_by_layer() -> Iterator[None]:
-    """Keep transformers from their fused path, which reads weights and skips the layers that hold them.
-
-    The switch is PyTorch's own and global; it is put back at the end of the context.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+def sampling(seed: int) -> Iterator[None]:
+    """Let dropout layers draw the masks of `seed` for as long as the context lasts, in this thread."""
+    token = _MASKS.set(torch.Generator().manual_seed(seed))
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def sampling(network: nn.Module, seed: int) -> Iterator[None]:
-    """Let the dropout layers draw the masks of `seed` for as long as the context lasts."""
-    layers = [module for module in network.modules() if isinstance(module, MaskDropout)]
-    generator = torch.Generator().manual_seed(seed)
-    for layer in layers:
-        layer.generator = generator
-    try:
-        with layer_by_layer():
-            yield
-    finally:
-        for layer in layers:
-            layer.generator = None
+        _MASKS.reset(token)
 
 
 class Conditioned(nn.Module):
     """A first layer that takes one number more: the same as appending a constant `condition` to its input channels.
 
-    The number is set before every call, since only the network's own arguments pass through its forward.
+    The number is set around every call, see `conditioned`, since only the network's own arguments pass through its
+    forward.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -229,13 +241,14 @@ class Conditioned(nn.Module):
         self.layer = layer
         self.linear = isinstance(layer, nn.Linear)
         self.shift = nn.Linear(1, outputs, bias=False, device=weight.device, dtype=weight.dtype)
-        self.condition: Tensor | None = None
+        keep_apart(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the layer for `x` with the condition (..., 1) of every row."""
-        assert self.condition is not None
+        value = condition()
+        assert value is not None
         output: Tensor = self.layer(x)
-        shift: Tensor = self.shift(self.condition.to(self.shift.weight))
+        shift: Tensor = self.shift(value.to(self.shift.weight))
         if self.linear:
             between = [1] * (output.dim() - shift.dim())
             return output + shift.reshape(*shift.shape[:-1], *between, shift.shape[-1])
@@ -244,21 +257,22 @@ class Conditioned(nn.Module):
 
 def with_condition(network: nn.Module, first: str) -> nn.Module:
     """The network with its layer `first` conditioned."""
-    return _replaced(network, first, Conditioned(network.get_submodule(first)))
+    return _without_nesting(_replaced(network, first, Conditioned(network.get_submodule(first))))
 
 
 @contextmanager
-def conditioned(network: nn.Module, value: Tensor) -> Iterator[None]:
-    """Set the condition (..., B, 1) for as long as the context lasts."""
-    layers = [module for module in network.modules() if isinstance(module, Conditioned)]
-    for layer in layers:
-        layer.condition = value
+def conditioned(value: Tensor) -> Iterator[None]:
+    """Let conditioned layers read the condition (..., B, 1) for as long as the context lasts, in this thread."""
+    token = _CONDITION.set(value)
     try:
-        with layer_by_layer():
-            yield
+        yield
     finally:
-        for layer in layers:
-            layer.condition = None
+        _CONDITION.reset(token)
+
+
+def condition() -> Tensor | None:
+    """What conditioned layers read now."""
+    return _CONDITION.get()
 
 
 class SpectralBound(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from splitpoint.batches import Batch, output_tensor
 from splitpoint.errors import LayerError, SettingsError
-from splitpoint.hooks import find_module, frozen, recording
+from splitpoint.hooks import Calls, Listener, Recorder, Watched, find_module
 
 WHOLE = ("",)
 """The views of a network that is one view itself."""
@@ -28,12 +27,14 @@ class Views(nn.Module):
 
     def __init__(self, network: nn.Module, names: Sequence[str], axis: int | None) -> None:
         super().__init__()
-        self.network, self.names, self.axis = network, tuple(names), axis
+        self.network, self.names, self.axis, self.calls = network, tuple(names), axis, Calls()
+        for number, name in enumerate(self.names):
+            find_module(network, name).register_forward_hook(Listener(self.calls, number), with_kwargs=True)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """(N, V K, ...): the K outputs of the first view, those of the second, and so on."""
-        with ExitStack() as stack:
-            recorders = [stack.enter_context(recording(self.network, name)) for name in self.names]
+        recorders = [Recorder(name) for name in self.names]
+        with self.calls.heard(recorders):
             self.network(*args, **kwargs)
         found = [_ran(name, recorder.value) for name, recorder in zip(self.names, recorders, strict=True)]
         if self.axis is None or found[0].dim() == 1:
@@ -85,9 +86,7 @@ def _outputs(
     network: nn.Module, names: Sequence[str], batch: Batch, output_key: str | int | None
 ) -> tuple[Tensor, dict[str, Tensor | None]]:
     """The output of the network, and of each of the modules."""
-    for name in names:
-        find_module(network, name)
-    with ExitStack() as stack, frozen(network):
-        recorders = {name: stack.enter_context(recording(network, name)) for name in names}
-        output = output_tensor(network(*batch.args, **batch.kwargs), output_key)
-    return output, {name: recorder.value for name, recorder in recorders.items()}
+    with torch.no_grad():
+        answer, recorders, _ = Watched(network, [(name, None) for name in names])(batch.args, batch.kwargs)
+    values = [recorder.value for recorder in recorders]
+    return output_tensor(answer, output_key), dict(zip(names, values, strict=True))

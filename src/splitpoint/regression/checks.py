@@ -10,6 +10,7 @@ from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.checks import Check
+from splitpoint.conformal import rows_for
 from splitpoint.errors import DataError
 from splitpoint.metrics import spearman
 
@@ -46,7 +47,7 @@ def sides(table: Table, level: float) -> Check:
     """Whether there are residuals enough on each side for a quantile at the level."""
     residual = table.column("residual")
     fewest = int(torch.stack([(residual < 0).sum(0), (residual > 0).sum(0)]).min())
-    needed, name = math.ceil(level / (1 - level) - 1e-9), "rows of a side"
+    needed, name = rows_for(level), "rows of a side"
     if fewest >= needed or not bool(residual.nan_to_num().any()):
         return Check(name, fewest, "ok", f"at least {needed} are needed at level {level:g}.")
     advice = (

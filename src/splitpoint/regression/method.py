@@ -21,7 +21,7 @@ from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.regression.checks import Judged, coverage, every_output, ranking, sides
-from splitpoint.regression.objective import Objective, Outputs, summary
+from splitpoint.regression.objective import Objective, Outputs, empty_sides, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors, learned_from
 from splitpoint.regression.residuals import Chooser, at_input
 from splitpoint.regression.support import JointLeverage
@@ -104,9 +104,6 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         for name in ("folds", "quantile_layers", "mar_layers"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"Expected {name} >= 0, but got {getattr(self, name)}.")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         check_retrain(self.retrain, self.residuals, ("auto", "refit"))
         if self.factor_limit is not None and not self.factor_limit >= 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
@@ -197,6 +194,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         )
         left_out = objective.left_out(heads, scored)
         shapes = objective.shapes(left_out, [own.blind for own in learned])
+        for shape, rows in zip(shapes, prepared, strict=True):
+            shape[empty_sides(rows.table).to(shape.device)] = 0
         predictors = [
             method._fitted(
                 recording,
@@ -230,8 +229,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             judged = unseen or predictor.judged(prepared.table, "training")
         level = self.levels[-1]
         found = (*row_checks(recording, calibration), sides(prepared.table, level), coverage(judged, level))
-        ranked = judged if unseen is None else unseen
-        return (*found, ranking(ranked, some(recording.table)["output"]))
+        output = some(recording.table)["output"]
+        if unseen is None:
+            return (*found, ranking(judged, output))
+        return (*found, ranking(unseen, output / predictor.unit.cpu()))
 
     def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
         """For every table, the members that are trained on it; the last one is deployed."""
@@ -259,7 +260,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             if not self.standardise:
                 return
             follow_features(heads, batch)
-            size = batch["residual"].abs().nanmean(1)
+            size = batch["residual"].abs().nanmean(1).to(objective.scale)
             objective.scale.lerp_(torch.where(size.isnan(), objective.scale, size), MOMENTUM)
 
         return Companion(heads, objective.loss, follow, {"scale": objective.scale})
@@ -382,14 +383,6 @@ class Prepared(NamedTuple):
     table: Table
     inputs: dict[str, Tensor]
     several: bool
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "residuals": ("auto", "refit", "loo", "train"),
-    "interval": ("split", "consistent", "conformal", "auto"),
-    "quantile_loss": ("pinball", "coverage", "coverage_paper"),
-    "scores": ("leverage", "sds"),
-}
 
 
 def _seeds(generator: torch.Generator, count: int) -> list[int]:

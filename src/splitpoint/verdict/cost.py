@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from splitpoint.batches import Batch, mapped, placement
-from splitpoint.predictor import PostHocPredictor, Predictor
+from splitpoint.posthoc import PostHocPredictor
+from splitpoint.predictor import Predictor
 from splitpoint.verdict.judging import Finding, short
 from splitpoint.verdict.parts import Bar, Chart, Part
 

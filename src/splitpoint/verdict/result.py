@@ -135,9 +135,9 @@ def _reasons(light: Light, findings: Sequence[Finding], lost: Sequence[Finding])
     told += [f"{one.statement} {one.advice}".strip() for one in lost]
     if light == "green":
         told += [one.statement for one in findings if one.key]
-        more = sum(one.light == "green" for one in findings) - len(told)
+        fine = sum(one.light == "green" for one in findings) - len(told)
         open_ones = sum(one.light == "unknown" for one in findings)
-        told.append(f"{more} other statements are fine" + (f"; {open_ones} cannot be told." if open_ones else "."))
+        told.append(f"{fine} other statements are fine" + (f"; {open_ones} cannot be told." if open_ones else "."))
     return tuple(told)
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from splitpoint.batches import Batch, Data, labelled, unlabelled
 from splitpoint.errors import DataError
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor, Predictor
+from splitpoint.predictor import Predictor
 from splitpoint.recording import bar
 
 
