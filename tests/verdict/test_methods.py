@@ -115,6 +115,20 @@ def test_the_base_model_stays_as_it_is():
     uq.base.eval()
 
 
+def test_a_model_that_was_changed_since_is_named():
+    uq, task = fitted("splitpoint", "pair"), problem("pair")
+    with torch.no_grad():
+        uq.base[0].weight.mul_(2)
+    try:
+        found = sp.verdict(uq, task.calibration, cost=False)
+    finally:
+        with torch.no_grad():
+            uq.base[0].weight.div_(2)
+    changed = next(one for one in found.findings if one.name == "since_the_fit_base_model")
+    assert changed.light == "yellow"
+    assert "the weights differ" in changed.statement
+
+
 def test_what_is_no_predictor_is_refused():
     with pytest.raises(sp.SettingsError, match="Expected a fitted predictor, but got Linear"):
         sp.verdict(nn.Linear(1, 1), (drawn(0, 2, 1), drawn(1, 2, 1)))

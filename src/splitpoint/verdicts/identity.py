@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from torch import nn
-
 from splitpoint.files import model_fingerprint
 from splitpoint.predictor import Predictor
+from splitpoint.wrappers import unwrapped
 
 DIGITS = 16
 """Digits of a digest that are shown."""
@@ -18,7 +17,7 @@ def identity(uq: Predictor[Any], rows: dict[str, int], entries: int) -> dict[str
     """Names and values for people; the digest is that of the base model's parameters and buffers."""
     from splitpoint.bench.record import versions  # the version of the package is known only once it is loaded
 
-    base: nn.Module = uq.base
+    base = unwrapped(uq.base)
     software = versions()
     known = {
         "model": type(base).__name__,

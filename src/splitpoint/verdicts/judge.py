@@ -114,9 +114,7 @@ def verdict(
         batches = seen(uq, ood, "ood", targets=False, energy=True, progress=progress)
         strange = joined([row_parts(one.prediction, one.energy, None) for one in batches])
     checks = [of_check(check, "fit") for check in uq.checks]
-    verify = getattr(uq, "verify", None)
-    if verify is not None:
-        checks.append(of_check(verify(), "model"))
+    checks.append(of_check(uq.verify(), "since the fit"))
     parts = measure(found, known, strange, checks)
     if cost and found.first is not None:
         parts.insert(-1, cost_part(uq, found.first, _rows(found.first)))

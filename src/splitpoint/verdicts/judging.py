@@ -136,7 +136,7 @@ def of_check(check: Check, source: str) -> Finding:
     """What a fit, or a comparison with the model of the fit, found out: a check as a finding."""
     lights: dict[str, Light] = {"ok": "green", "warn": "yellow", "unknown": "unknown"}
     measured = "" if math.isnan(check.value) else f", {short(check.value)}"
-    name = f"{source}_{check.name.replace(' ', '_')}"
+    name = f"{source} {check.name}".replace(" ", "_")
     says = f"{source.capitalize()}, {check.name}{measured}:"
     return Finding(name, lights[check.verdict], f"{says} {check.advice}", "", check.value)
 
