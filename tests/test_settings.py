@@ -66,7 +66,7 @@ def test_what_fits_is_kept_as_a_plain_value(given, kept):
     ids=str,
 )
 def test_what_does_not_fit_is_told_with_what_would(given, words):
-    with pytest.raises(SettingsError, match=f"^Expected {words} .*change it or leave it out\\.$"):
+    with pytest.raises(SettingsError, match=f"^Expected {words}.*change it or leave it out\\.$"):
         Some(**given)
 
 
@@ -85,4 +85,4 @@ def test_a_value_is_shown_on_one_line():
 
     assert "\n" not in shown(np.zeros((9, 9)))
     assert len(shown("a" * 10_000)) < 100
-    assert shown(Rude()) == "a Rude"
+    assert "Rude" in shown(Rude())

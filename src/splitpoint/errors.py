@@ -17,10 +17,6 @@ class DataError(SplitPointError, ValueError):
     """The data are empty, not finite, out of range or of a form that is not understood."""
 
 
-class ModelError(DataError, RuntimeError):
-    """What the forward of a model raised, in one sentence; the error itself is its cause."""
-
-
 class LayerError(SplitPointError, ValueError):
     """The layer that should supply the features does not exist, does not run or gives no usable tensor."""
 

@@ -33,6 +33,7 @@ from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.selfcheck import row_checks
+from splitpoint.settings import Unbounded
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.training import Member, held_back, train
 
