@@ -120,6 +120,17 @@ def test_rows_are_read_when_they_are_needed(fitted, run, monkeypatch):
     assert log == ["read", *["read", "written"] * 3]  # a first look
 
 
+def test_drafts_of_killed_commands_go_away(fitted, run):
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    code = (
+        f"from pathlib import Path\nfrom splitpoint.files import replacing\nwith replacing(Path('scores.csv')): {kill}"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, check=False)
+    assert len(list(fitted.folder.glob("scores.csv.*"))) == 1
+    predict(fitted, run, "rows.csv", "scores.csv")
+    assert not list(fitted.folder.glob("scores.csv.*"))
+
+
 def test_a_bad_row_leaves_nothing_behind_and_an_old_file_in_place(fitted, refused):
     values = fitted.columns()["income"].tolist()
     gaps = arrow.table(fitted.columns() | {"income": [*values[:40], None, *values[41:]]})

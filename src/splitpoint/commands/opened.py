@@ -13,7 +13,7 @@ from splitpoint.commands.folders import ImageFolder, height_and_width
 from splitpoint.commands.model import built, check_trained
 from splitpoint.commands.tables import Table, open_table
 from splitpoint.errors import DataError, SettingsError, StorageError
-from splitpoint.files import file_to_write, read_tensors
+from splitpoint.files import drop_stale_drafts, file_to_write, read_tensors
 from splitpoint.predictor import FILE_KEY, Predictor
 from splitpoint.storage import load
 from splitpoint.tasks import TaskName
@@ -40,11 +40,11 @@ def batch_of(columns: Columns, wanted: int | None) -> int:
 
 
 def destination(path: str, endings: Sequence[str]) -> Path:
-    """A place to write to, checked before any work is done."""
+    """A place to write to, checked before any work is done; drafts of it that killed commands left behind go away."""
     found = Path(path)
     if found.suffix not in endings:
         raise SettingsError(f"Expected a file {' or '.join(endings)} to write to, but got {path}; rename it.")
-    file_to_write(found)
+    drop_stale_drafts(file_to_write(found))
     return found
 
 
