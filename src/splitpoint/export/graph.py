@@ -96,8 +96,8 @@ def _without_base(uq: PostHocPredictor[Any]) -> PostHocPredictor[Any]:
     fitted._buffers = dict(uq._buffers)
     fitted._modules = {name: copy.deepcopy(part) for name, part in uq._modules.items() if name != "base"}
     for part in fitted.modules():
-        for name, value in part.named_parameters(recurse=False):
-            own = value.detach().clone(memory_format=torch.contiguous_format)
+        for name, weight in part.named_parameters(recurse=False):
+            own = weight.detach().clone(memory_format=torch.contiguous_format)
             part._parameters[name] = nn.Parameter(own, requires_grad=False)
         for name, buffer in part.named_buffers(recurse=False):
             part._buffers[name] = buffer.clone(memory_format=torch.contiguous_format)
