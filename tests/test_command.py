@@ -18,9 +18,11 @@ SLOW_IMPORT = """
 import os, signal, sys
 from importlib import abc
 
+wanted = sys.argv.pop()
+
 class Interrupted(abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == sys.argv[-1]:
+        if name == wanted:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupted())
