@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -87,6 +88,29 @@ def test_infinite_targets(value):
     _, model, x, y = case("regression")
     y[7] = value
     refused(sp.DataError, lambda: fit(REGRESSOR, model, (x, y)), "finite targets", "but got inf", "clean the targets")
+
+
+def test_targets_beyond_the_numbers_that_residuals_are_kept_in():
+    _, model, x, y = case("regression")
+    large = y.double() * 1e60
+    words = "residuals within the range of torch.float32", "but got larger ones", "let the model answer in float64"
+    refused(sp.DataError, lambda: fit(REGRESSOR, model, (x, large)), *words)
+    assert fit(REGRESSOR, model.double(), (x.double(), large))(x).lower.isfinite().all()
+
+
+@both
+@pytest.mark.parametrize("seed", ["a", None, 1.5, 2**70, True], ids=repr)
+def test_seeds_that_are_none(task, seed):
+    method, model, x, y = case(task)
+    refused(sp.SettingsError, lambda: fit(method, model, (x, y), seed=seed), "seed to be a whole number", "but got")
+    recording = method.record(model, (x, y), progress=False)
+    refused(sp.SettingsError, lambda: method.fit_rows(recording, seed=seed), "seed to be a whole number", "but got")
+
+
+def test_a_seed_of_numpy_is_that_of_python():
+    method, model, x, y = case("regression")
+    one, other = (fit(method, model, (x, y), seed=seed)(x) for seed in (3, np.int64(3)))
+    assert torch.equal(one.lower, other.lower)
 
 
 @both

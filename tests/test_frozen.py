@@ -1,5 +1,6 @@
 """Frozen views: they answer as the model does in eval mode, follow its changes, and leave it alone."""
 
+import collections
 import copy
 import functools
 import os
@@ -222,6 +223,52 @@ def test_a_model_that_runs_itself_in_train_mode_by_another_way_is_refused():
         LayerError, match=r"Expected a model that reaches its layers by its own attributes, but a Linear"
     ):
         sp.SplitPointRegressor(epochs=1, layer="fc").fit(model.train(), pair, progress=False)
+
+
+def test_what_passes_the_view_by_is_watched_in_every_call():
+    class Holder:
+        """What holds a part of a model where nobody looks."""
+
+    holder, model = Holder(), Noisy().eval()
+    holder.body, model.run = model.body, lambda x: holder.body(x)
+    watched = Watched(model, [])
+    assert torch.equal(watched((X,), {})[0], model.body(X))
+    model.train()
+    with pytest.raises(LayerError, match=r"call model\.eval\(\) first"):
+        watched((X,), {})
+    model.eval()
+    assert torch.equal(watched((X,), {})[0], model.body(X))
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        list,
+        tuple,
+        lambda parts: Pair(*parts),
+        lambda parts: collections.defaultdict(list, enumerate(parts)),
+        lambda parts: [[part] for part in parts],
+    ],
+)
+def test_parts_in_containers_of_any_kind_are_followed_when_they_are_exchanged(kept):
+    model = Noisy()
+    model.box = kept([model.hidden, nn.Tanh()])
+    pick = (lambda box, n: box[n][0]) if isinstance(model.box[0], list) else (lambda box, n: box[n])
+    model.body = types.MethodType(lambda self, x: self.fc(pick(self.box, 1)(pick(self.box, 0)(x))), model)
+    watched = Watched(model, [("hidden", None)])
+    assert torch.equal(watched((X,), {})[0], model.body(X))
+    if isinstance(model.box, tuple):
+        model.box = kept([model.hidden, nn.Sigmoid()])
+    elif isinstance(model.box[1], list):
+        model.box[1][0] = nn.Sigmoid()
+    else:
+        model.box[1] = nn.Sigmoid()
+    found, (heard,), _ = watched((X,), {})
+    assert torch.equal(found, model.body(X))
+    assert torch.equal(heard.value, model.hidden(X))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

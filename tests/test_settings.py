@@ -78,6 +78,13 @@ def test_every_plain_setting_of_every_method_is_checked(name):
     assert left <= {"layer", "retrain", "branches", "views", "settings"}
 
 
+@pytest.mark.parametrize("name", ["task", "held_out", "paper", "layers", "interval"])
+@pytest.mark.parametrize("value", ["no", np.array([1, 2]), 1], ids=repr)
+def test_settings_of_the_entries_that_decide_by_the_data_are_checked(name, value):
+    with pytest.raises(SettingsError, match=r"^Expected "):
+        METHODS["splitpoint"](**{name: value})
+
+
 def test_a_value_is_shown_on_one_line():
     class Rude:
         def __repr__(self):

@@ -13,7 +13,7 @@ from torch import nn
 
 import splitpoint as sp
 from splitpoint import files
-from splitpoint.errors import StorageError
+from splitpoint.errors import SettingsError, StorageError
 from stored import FAST, Named, Net, assert_same_prediction, classification, labels, regression, saved, task
 
 
@@ -215,6 +215,13 @@ def test_the_heads_go_where_they_are_told(tmp_path):
     away = sp.load(path, uq.base, map_location="meta")
     assert {tensor.device.type for tensor in away.own_tensors().values()} == {"meta"}
     assert next(uq.base.parameters()).device.type == "cpu"
+
+
+@pytest.mark.parametrize("place", ["nonsense", 3.5, "cpu:x"])
+def test_a_place_that_is_no_device_is_refused(place, tmp_path):
+    uq = regression()
+    with pytest.raises(SettingsError, match=r"^Expected map_location to be a device of this machine, but got"):
+        sp.load(saved(uq, tmp_path), uq.base, map_location=place)
 
 
 def test_the_heads_go_to_the_device_of_the_model(tmp_path):

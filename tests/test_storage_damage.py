@@ -181,7 +181,7 @@ def test_headers_that_claim_what_is_not_there_are_refused(name, tmp_path):
 
 
 def test_nothing_but_an_ordinary_file_is_read(tmp_path):
-    for path, words in ((tmp_path, "is no ordinary file"), (tmp_path / "none", "does not exist")):
+    for path, words in ((tmp_path, "is no ordinary file"), (tmp_path / ("x" * 300), "does not exist")):
         refused(path, Net(), words)
 
 

@@ -75,6 +75,13 @@ def test_a_name_that_cannot_be_is_refused(name, uq, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [None, 7, b"x", ["x"]], ids=repr)
+def test_what_is_no_name_at_all_is_refused(name, uq):
+    for call in (lambda: uq.save(name), lambda: sp.load(name, uq.base)):
+        with pytest.raises(StorageError, match=r"^Expected the path of a file, but got [^\n]*$"):
+            call()
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("step", ["mkstemp", "write_bytes", "fsync", "replace"])
 def test_a_disk_that_takes_no_more_leaves_the_old_file(step, code, uq, tmp_path, monkeypatch):

@@ -315,9 +315,10 @@ def whole_arrays(data: Any) -> dict[Any, Any] | None:
 
 
 def _slices(arrays: dict[Any, Any], batch_size: int) -> Iterator[Any]:
-    sparse = [key for key, value in arrays.items() if getattr(value, "layout", torch.strided) is not torch.strided]
+    tensors = {key: value for key, value in arrays.items() if isinstance(value, Tensor)}
+    sparse = [key for key, own in tensors.items() if own.layout is not torch.strided or own.is_nested]
     if sparse:
-        raise DataError(f"Expected dense arrays, but the entries {sparse} are sparse; call to_dense() on them.")
+        raise DataError(f"Expected dense arrays, but the entries {sparse} are sparse or nested; make them dense.")
     flat = [key for key, value in arrays.items() if value is not None and not getattr(value, "ndim", 0)]
     if flat:
         raise DataError(f"Expected arrays with rows, but the entries {flat} have none; pass them in batches instead.")

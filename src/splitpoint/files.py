@@ -123,9 +123,16 @@ def _umask() -> int:
     return mask
 
 
+def path_of(path: Any) -> Path:
+    """The path of a file, or a StorageError for what names none."""
+    if not isinstance(path, str | os.PathLike):
+        raise StorageError(f"Expected the path of a file, but got {type(path).__name__}; give its name.")
+    return Path(path)
+
+
 def file_to_write(path: str | os.PathLike[str]) -> Path:
     """Where a file is to be written: links are followed; StorageError for what is no file or in no folder."""
-    named = Path(path)
+    named = path_of(path)
     try:
         place = named.resolve()
         if place.is_dir():

@@ -8,6 +8,7 @@ lock is taken.
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 import types
@@ -67,12 +68,14 @@ class FrozenView:
 
     Attributes:
         module: the view.
+        passed_by: whether a part of the model itself ran while the view was `alone`.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        self.passed_by = False
         self._views: dict[int, nn.Module] = {}
-        self._sources: list[dict[str, Any]] = []
-        self._found: list[dict[str, Any]] = []
+        self._sources: list[Any] = []
+        self._found: list[Any] = []
         self._counts: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]] = []
         self.module = self._view(model)
 
@@ -93,7 +96,10 @@ class FrozenView:
         thread = threading.get_ident()
 
         def check(module: nn.Module, _args: Any) -> None:
-            if module.training and id(module) in self._views and threading.get_ident() == thread:
+            if id(module) not in self._views or threading.get_ident() != thread:
+                return
+            self.passed_by = True
+            if module.training:
                 raise LayerError(
                     f"Expected a model that reaches its layers by its own attributes, but a {type(module).__name__} of "
                     "the model itself ran, and that is in train mode; call model.eval() first."
@@ -139,11 +145,12 @@ class FrozenView:
 
     def _fill(self, view: nn.Module, attributes: dict[str, Any]) -> None:
         """Give a view the attributes of what it is a view of."""
-        found = self._note(attributes)
+        found = dict(attributes)
+        self._note(attributes, found)
         for name, value in tuple(attributes.items()):
             own = value
             if name in OWN and isinstance(value, dict):
-                self._note(value)
+                self._note(value, dict(value))
                 own = type(value)((key, self.of(part)) for key, part in tuple(value.items()))
             else:
                 own = self.of(value)
@@ -154,12 +161,10 @@ class FrozenView:
             names = [name for name, own in attributes.items() if isinstance(own, NUMBERS) and name != "training"]
             self._counts.append((vars(view), attributes, found, names))
 
-    def _note(self, source: dict[str, Any]) -> dict[str, Any]:
-        """Remember what a dictionary of the model holds now, and return what is remembered."""
-        found = dict(source)
+    def _note(self, source: Any, found: Any) -> None:
+        """Remember what a dictionary or list of the model holds now."""
         self._sources.append(source)
         self._found.append(found)
-        return found
 
     def _exchanged(self, value: Any, known: dict[int, Any]) -> Any:
         """See `of`; what was looked at before is `known`, by its place in memory."""
@@ -182,10 +187,15 @@ class FrozenView:
             found = self._function(value, known)
         elif isinstance(value, dict):
             parts = self._items(tuple(value.values()), known)
-            found = value if parts is None else type(value)(zip(value, parts, strict=True))
+            if parts is not None:
+                self._note(value, dict(value))
+                found = copy.copy(value)
+                found.update(zip(value, parts, strict=True))
         else:
             parts = self._items(value, known)
-            found = value if parts is None else type(value)(parts)
+            if parts is not None:
+                self._note(value, value[:])
+                found = _filled(value, parts)
         known[id(value)] = found
         return found
 
@@ -220,6 +230,15 @@ class FrozenView:
         return found
 
 
+def _filled(value: Any, parts: list[Any]) -> Any:
+    """A list or tuple of the kind of `value` that holds these parts."""
+    if isinstance(value, list):
+        found = copy.copy(value)
+        found[:] = parts
+        return found
+    return value._make(parts) if hasattr(value, "_make") else type(value)(parts)
+
+
 def _content(cell: types.CellType) -> Any:
     """What a closure holds; the cell itself where it is empty as yet."""
     try:
@@ -228,6 +247,8 @@ def _content(cell: types.CellType) -> Any:
         return cell
 
 
-def _same(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    """Whether a module has the attributes that it had; its mode does not matter."""
-    return now == then or ("training" in then and {**now, "training": then["training"]} == then)
+def _same(now: Any, then: Any) -> bool:
+    """Whether a module has the attributes that it had, its mode aside, or a list or dictionary the items."""
+    if now == then:
+        return True
+    return isinstance(then, dict) and "training" in then and {**now, "training": then["training"]} == then

@@ -230,7 +230,7 @@ class Watched:
         before = self._made
         made, function = self._view()
         recorders = [Recorder(name, pool) for name, pool in self.places]
-        with nullcontext() if before is self._made else made.alone():
+        with nullcontext() if before is self._made and not made.passed_by else made.alone():
             with self._calls.heard(recorders):
                 output = made.module(*args, **kwargs)
             own = None if function is None else function(*args, **kwargs)

@@ -22,7 +22,7 @@ from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.predictor import Predictor
 from splitpoint.recording import Recording, Source, record
-from splitpoint.settings import settle
+from splitpoint.settings import settle, settled_seed
 from splitpoint.tasks import Task, TaskName
 from splitpoint.wrappers import unwrapped
 
@@ -168,7 +168,7 @@ class Method(ABC, Generic[R]):
         With equal numbers of rows each ends up as `fit` alone would leave it, at a fraction of the cost. Arguments as
         in `fit`, in lists of one length; seeds are 0, 1, 2, ... by default.
         """
-        seeds = range(len(data)) if seeds is None else seeds
+        seeds = list(map(settled_seed, range(len(data)) if seeds is None else seeds))
         held_out = data if calibration is None else calibration
         starts = [unwrapped(start) if isinstance(start, nn.Module) else start for start in models_or_factories]
         counts = [len(starts), len(data), len(held_out), len(seeds)]
@@ -251,7 +251,7 @@ class PostHoc(Method[P]):
                     "{} and {}; record both at the same layer.".format(*recording.widths, *calibration.widths)
                 )
         with torch.inference_mode(False), torch.enable_grad():
-            predictor = method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
+            predictor = method._fit_recorded(GivenRows([recording], held_out, [settled_seed(seed)], progress))[0]
         return predictor.fitted_on(recording)
 
     def _check_rows(self, rows: Recording) -> None:

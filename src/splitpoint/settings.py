@@ -53,6 +53,14 @@ def settle(settings: Any) -> None:
         object.__setattr__(settings, name, kept)
 
 
+def settled_seed(given: Any) -> int:
+    """A seed as a Python number, or an error where it is none."""
+    seed = _fitted(given, int)
+    if seed is _Other or not -(2**63) <= seed < 2**64:
+        raise SettingsError(f"Expected seed to be a whole number of 64 bits, but got {shown(given)}; give another.")
+    return int(seed)
+
+
 def shown(value: object) -> str:
     """A value in a few words on one line.
 

@@ -25,7 +25,7 @@ from splitpoint.checks import Check
 from splitpoint.classification import SplitPointClassifier
 from splitpoint.errors import LayerError, SettingsError, StorageError
 from splitpoint.features import Tap, branch_name, branches_of
-from splitpoint.files import CONTENTS, one_line, read_tensors
+from splitpoint.files import CONTENTS, one_line, path_of, read_tensors
 from splitpoint.fingerprint import Fingerprint
 from splitpoint.head_method import HeadMethod
 from splitpoint.hooks import find_module
@@ -36,6 +36,7 @@ from splitpoint.networks import Architecture, Factory, build, factory_of
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.predictor import FILE_FORMAT, FILE_KEY, SEEN, Predictor
 from splitpoint.regression import SplitPointRegressor
+from splitpoint.settings import shown
 from splitpoint.wrappers import inner_prefix, moved_place, unwrapped
 
 Description = dict[str, Any]
@@ -79,7 +80,7 @@ def load(
         strict: refuse a model that is not the one of the fit, by its weights, or by its outputs and features on a few
             made-up rows; see `Predictor.verify`. One that cannot work is refused in any case.
     """
-    path = Path(path)
+    path, place = path_of(path), None if map_location is None else _device(map_location)
     start = unwrapped(model) if isinstance(model, nn.Module) else model
     try:
         file = _read(path)
@@ -98,10 +99,22 @@ def load(
             f"Expected a complete splitpoint file, but {path} lacks or garbles {one_line(error)}; take another copy of "
             "it, or fit again and save it."
         ) from error
-    if map_location is None:
+    if place is None:
         return predictor
-    place = torch.device(map_location)
     return predictor.to(place) if isinstance(predictor, NetworkPredictor) else predictor.heads_to(place)
+
+
+def _device(place: Any) -> torch.device:
+    """A device that this machine has."""
+    try:
+        device = torch.device(place)
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise SettingsError(
+            f"Expected map_location to be a device of this machine, but got {shown(place)}; leave it out to stay where "
+            "the model is."
+        ) from error
+    return device
 
 
 class File(NamedTuple):
@@ -123,7 +136,7 @@ class File(NamedTuple):
 
 
 def _read(path: Path) -> File:
-    if not path.exists():
+    if not os.path.exists(path):  # which raises nothing, whatever the name
         raise StorageError(f"Expected a file written by uq.save, but {path} does not exist.")
     if not path.is_file():
         raise StorageError(f"Expected a file written by uq.save, but {path} is no ordinary file.")

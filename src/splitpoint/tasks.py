@@ -151,6 +151,11 @@ class Regression(Task):
         _check_finite(target)
         answers = self.canonical(layout.output(output))
         residual = layout.output(target.double() - output.double()).to(answers.dtype)
+        if torch.isinf(residual).any():
+            raise DataError(
+                f"Expected residuals within the range of {answers.dtype}, in which they are kept, but got larger ones; "
+                "bring the targets to a usual scale, or let the model answer in float64."
+            )
         return Targets({"output": answers, "residual": residual}, ~residual.isnan().all(1))
 
     def plain(self, layout: Layout, tail: tuple[int, ...], outputs: int, target: Tensor, *, known: bool) -> Tensor:  # noqa: ARG002

@@ -19,6 +19,7 @@ from splitpoint.networks.surgery import weight_layers
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.regression import SplitPointRegressor
+from splitpoint.settings import settle
 from splitpoint.tasks import TASKS, Classification, Regression, Task, TaskName, decided_task
 
 S = TypeVar("S", bound="SplitPoint")
@@ -68,21 +69,22 @@ class SplitPoint(PostHoc[PostHocPredictor[Any]]):
         layers: bool = False,
         **settings: Any,
     ) -> None:
-        if task not in (*TASKS, "auto"):
+        if not isinstance(task, str) or task not in (*TASKS, "auto"):
             raise SettingsError(f"Expected task to be one of {TASKS}, but got {task!r}.")
-        if settings.get("interval") == "conformal" and not held_out:
-            raise SettingsError(
-                "Expected another interval= of a method that leaves calibration data unused, but got 'conformal'; "
-                "use splitpoint_conformal."
-            )
         shared = {field.name: field.default for field in dataclasses.fields(PostHoc)}
         values = {name: settings.get(name, default) for name, default in shared.items()}
         values |= {"task": task, "paper": paper, "held_out": held_out, "layers": layers}
         for name, value in (values | {"settings": tuple(settings.items())}).items():
             object.__setattr__(self, name, value)
+        settle(self)
         errors = [self._refusal(name) for name in (TASKS if task == "auto" else (task,)) if self._has(name, settings)]
         if errors and None not in errors:
             raise next(error for error in errors if error is not None)
+        if settings.get("interval") == "conformal" and not held_out:
+            raise SettingsError(
+                "Expected another interval= of a method that leaves calibration data unused, but got 'conformal'; "
+                "use splitpoint_conformal."
+            )
 
     def _has(self, task: TaskName, settings: Iterable[str]) -> bool:
         return set(settings) <= {field.name for field in dataclasses.fields(HEADS[task])}
