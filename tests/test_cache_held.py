@@ -209,6 +209,11 @@ def test_a_cache_that_names_no_directory_is_refused(cache):
         sp.SplitPointRegressor(cache=cache)
 
 
+def test_a_cache_whose_name_cannot_be_is_refused(tmp_path):
+    with pytest.raises(CacheError, match=r"^Expected to write to a directory for the cache, but got: embedded null"):
+        fit(network(), tmp_path / "a\0b")
+
+
 # Behaviour
 
 

@@ -107,6 +107,15 @@ def test_seeds_that_are_none(task, seed):
     refused(sp.SettingsError, lambda: method.fit_rows(recording, seed=seed), "seed to be a whole number", "but got")
 
 
+@both
+def test_a_model_without_weights_yet(task):
+    method, _, x, y = case(task)
+    model = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3))
+    refused(
+        sp.DataError, lambda: fit(method, model, (x, y)), "a trained model", "weights without a shape yet", "call it"
+    )
+
+
 def test_a_seed_of_numpy_is_that_of_python():
     method, model, x, y = case("regression")
     one, other = (fit(method, model, (x, y), seed=seed)(x) for seed in (3, np.int64(3)))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import pytest
 import torch
@@ -238,6 +239,29 @@ def test_what_passes_the_view_by_is_watched_in_every_call():
         watched((X,), {})
     model.eval()
     assert torch.equal(watched((X,), {})[0], model.body(X))
+
+
+class Child(nn.Module):
+    """What runs the parts of its parent, and keeps a number where no dictionary has it."""
+
+    __slots__ = ("__scale",)
+
+    def __init__(self, parent):
+        super().__init__()
+        self.parent = weakref.ref(parent)
+        object.__setattr__(self, "_Child__scale", 2.0)
+
+    def forward(self, x):
+        return self.__scale * self.parent().body(x)
+
+
+def test_weak_references_lead_to_the_view_and_slots_are_kept():
+    model = Noisy()
+    model.child = Child(model)
+    model.run = model.child
+    with frozen(model) as view:
+        found = view(X)
+    assert torch.equal(found, 2 * model.eval().body(X))
 
 
 Pair = collections.namedtuple("Pair", "first second")

@@ -39,7 +39,7 @@ def alone_in(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise CacheError(f"Expected a directory for the cache, but {directory} is a file; name another.") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:  # zeros in names
         raise CacheError(f"Expected to write to a directory for the cache, but got: {error}; name another.") from error
     with exclusive(directory / "lock", f"{{holder}} records rows in {directory}; waiting until it is done."):
         yield

@@ -12,6 +12,7 @@ import copy
 import functools
 import threading
 import types
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +32,7 @@ OWN = (
 )  # fmt: skip
 """Dictionaries of a module that its view has copies of."""
 
-EXCHANGED = (types.MethodType, types.FunctionType, functools.partial, list, tuple, dict)
+EXCHANGED = (types.MethodType, types.FunctionType, functools.partial, weakref.ref, list, tuple, dict)
 """Kinds of objects in which parts of the model are looked for."""
 
 NUMBERS = (int, float)
@@ -123,8 +124,8 @@ class FrozenView:
     def of(self, value: Any) -> Any:
         """The same with parts of the model exchanged for their views wherever `value` refers to them.
 
-        Looked into are lists, tuples, dictionaries, bound methods, partial functions, and what functions take from
-        around them; everything else stays the same object.
+        Looked into are lists, tuples, dictionaries, bound methods, partial functions, weak references, and what
+        functions take from around them; everything else stays the same object.
         """
         return self._exchanged(value, {}) if isinstance(value, (nn.Module, *EXCHANGED)) else value
 
@@ -139,12 +140,13 @@ class FrozenView:
                 )
             view = object.__new__(type(model))
             self._views[id(model)] = view
-            self._fill(view, vars(model))
+            self._fill(view, model)
         self._views[id(given)] = view
         return view
 
-    def _fill(self, view: nn.Module, attributes: dict[str, Any]) -> None:
+    def _fill(self, view: nn.Module, model: nn.Module) -> None:
         """Give a view the attributes of what it is a view of."""
+        attributes = vars(model)
         found = dict(attributes)
         self._note(attributes, found)
         for name, value in tuple(attributes.items()):
@@ -155,6 +157,9 @@ class FrozenView:
             else:
                 own = self.of(value)
             object.__setattr__(view, name, own)
+        for name in _slots(type(view)):
+            if hasattr(model, name):
+                object.__setattr__(view, name, self.of(getattr(model, name)))
         object.__setattr__(view, "training", False)
         object.__setattr__(view, "_compiled_call_impl", None)
         if not type(view).__module__.startswith("torch."):
@@ -185,6 +190,10 @@ class FrozenView:
                 found = functools.partial(parts[0], *parts[1:count], **named)
         elif isinstance(value, types.FunctionType):
             found = self._function(value, known)
+        elif isinstance(value, weakref.ref):
+            target = value()
+            owner = self._exchanged(target, known)
+            found = value if owner is target else weakref.ref(owner)
         elif isinstance(value, dict):
             parts = self._items(tuple(value.values()), known)
             if parts is not None:
@@ -228,6 +237,14 @@ class FrozenView:
         )  # fmt: skip
         found.__kwdefaults__ = function.__kwdefaults__
         return found
+
+
+def _slots(kind: type) -> list[str]:
+    """Names of attributes that the classes of a module keep outside of its dictionary."""
+    every = [(own, vars(own).get("__slots__", ())) for own in kind.__mro__]
+    names = [(own, name) for own, given in every for name in ((given,) if isinstance(given, str) else given)]
+    private = [(own.__name__.lstrip("_"), name) for own, name in names if name not in ("__dict__", "__weakref__")]
+    return [f"_{own}{name}" if name.startswith("__") and not name.endswith("__") else name for own, name in private]
 
 
 def _filled(value: Any, parts: list[Any]) -> Any:

@@ -18,6 +18,7 @@ from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.frozen import frozen
 from splitpoint.groups import Groups, group_ids
 from splitpoint.layer_setting import LayerSpec, layer_name
+from splitpoint.model_inputs import initialised
 from splitpoint.networks import Factory, NetworkTraining, train_networks
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.predictor import Predictor
@@ -170,7 +171,9 @@ class Method(ABC, Generic[R]):
         """
         seeds = list(map(settled_seed, range(len(data)) if seeds is None else seeds))
         held_out = data if calibration is None else calibration
-        starts = [unwrapped(start) if isinstance(start, nn.Module) else start for start in models_or_factories]
+        starts = [
+            initialised(unwrapped(start)) if isinstance(start, nn.Module) else start for start in models_or_factories
+        ]
         counts = [len(starts), len(data), len(held_out), len(seeds)]
         if len(set(counts)) > 1 or not data:
             raise SettingsError(
@@ -227,7 +230,7 @@ class PostHoc(Method[P]):
     def record(self, model: nn.Module, data: Data, *, groups: Groups | None = None, progress: bool = True) -> Recording:
         """Run the frozen model once over the data and keep the rows that `fit_rows` takes; `groups` as in `fit`."""
         owners = None if groups is None else group_ids(groups)
-        plain = unwrapped(model)
+        plain = initialised(unwrapped(model))
         return self._decided_for(plain, data)._record(plain, data, "train", progress, groups=owners)
 
     def fit_rows(

@@ -74,6 +74,16 @@ def converted(values: Sequence[Tensor], places: Sequence[int], own: torch.dtype)
     return [value.to(own) if n in places else value for n, value in enumerate(values)]
 
 
+def initialised(model: nn.Module) -> nn.Module:
+    """The same, or an error where weights wait for a first call to get their shapes."""
+    if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
+        raise DataError(
+            f"Expected a trained model, but {type(model).__name__} has weights without a shape yet; call it on a batch "
+            "and train it first."
+        )
+    return model
+
+
 class ForwardError(DataError, RuntimeError):
     """What the forward of a model raised, in one sentence; the error itself is its cause."""
 

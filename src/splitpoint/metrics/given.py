@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -78,9 +79,12 @@ def check_probabilities(rows: Tensor, given: torch.dtype, *, order_only: bool = 
 
 def whole_number(value: Any, name: str, least: int) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
+    try:
+        found = least - 1 if isinstance(value, bool) else operator.index(value)
+    except (TypeError, RuntimeError):
+        found = least - 1
+    if found < least:
         raise SettingsError(f"Expected {name} >= {least}, but got {shown(value)}; give a whole number.")
-    found: int = value.__index__()
     return found
 
 

@@ -25,7 +25,7 @@ from splitpoint.batches import (
     placement,
     whole_arrays,
 )
-from splitpoint.divergence import check_converging, check_finite
+from splitpoint.divergence import check_bounded, check_converging, check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
@@ -123,13 +123,26 @@ def train_stack(
         feed = feed_of(data, settings.batch_size, networks[0], seeds, prepare)
         optimiser = settings.over(stack.parameters())
         total = settings.epochs_for(feed.steps)
+        seen: list[Tensor] = []
+
+        def noted(stack: Stack, batch: Batch, part: float) -> Tensor:
+            losses = loss(stack, batch, part)
+            seen.append(losses.detach())
+            return losses
+
+        first = torch.zeros(1)
+
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
-                last = train_epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
+                seen.clear()
+                last = train_epoch(stack, feed, optimiser, noted, settings, epoch / total, 1 / total)
                 check_converging(last, "network", epoch + 1, settings.learning_rate)
+                first = seen[0] if epoch == 0 else first
                 shown.set_postfix_str(f"loss {float(last.mean()):.4g}", refresh=False)
                 shown.update()
         check_finite(stack.networks(), "network", settings.learning_rate)
+        usual = torch.stack(seen).median(0).values  # not that of a batch with a target far from all others
+        check_bounded(usual, float(first.abs().max()), "network", settings.learning_rate)
         return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
