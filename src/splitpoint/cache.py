@@ -155,11 +155,21 @@ class Moments:
         return (self.scatter / self.count.clamp(min=1)).sqrt()
 
 
+    @property
+    def constant(self) -> Tensor:
+        """(C,) whether a column never moved by more than what rounding does, whatever the units of the columns.
+
+        Rounding is ``1e-7`` of the mean's size, and of 1, or of what columns usually measure where that is less.
+        """
+        sizes = self.mean.abs() + self.deviation
+        usual = sizes[sizes > 0].median().clamp(max=1) if bool((sizes > 0).any()) else 1.0
+        return self.deviation <= 1e-7 * (usual + self.mean.abs())
+
+
 def feature_moments(table: Table) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (C,) of the features; a constant feature has deviation 1."""
     found = Moments(part["features"] for part in table.slices())
-    constant = found.deviation <= 1e-7 * (1 + found.mean.abs())
-    return found.mean.float(), torch.where(constant, 1.0, found.deviation).float()
+    return found.mean.float(), torch.where(found.constant, 1.0, found.deviation).float()
 
 
 @dataclass

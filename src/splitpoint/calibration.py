@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from splitpoint.checks import Check, warn_of
 from splitpoint.conformal import conformal_factor as conformal_factor
 from splitpoint.conformal import pieces, rank_of, rows_for, spread_out
 from splitpoint.consistency import entropy
@@ -61,6 +62,22 @@ def reference(scores: Sequence[Tensor], shape: tuple[int, ...], quantile: float,
         )
     threshold = ordered[:, rank - 1].clone()
     return Reference(spread_out(ordered, GRID).reshape(*shape, -1), threshold.reshape(shape))
+
+
+def image_reference(scores: Sequence[Tensor], quantile: float) -> Reference:
+    """The same of scores (N,) of whole images; of too few the largest one is the threshold, with a warning.
+
+    They come along with the scores of pixels, of which there may be enough.
+    """
+    count = sum(map(len, scores))
+    if count and 0 < quantile < 1 and rank_of(count, quantile) > count:
+        advice = (
+            f"a threshold at quantile {quantile:g} takes {rows_for(quantile)} images, so that whole images are flagged "
+            f"above the largest score of these {count}, which 1 of {count + 1} ordinary ones exceeds; give more images."
+        )
+        warn_of([Check("images", count, "warn", advice)])
+        quantile = count / (count + 1)
+    return reference(scores, (), quantile, "images")
 
 
 def quantiles(ordered: Tensor, shares: Tensor) -> Tensor:

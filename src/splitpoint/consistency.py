@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 
 
+SQUARES = (1e-12, 1e12)
+"""Sizes between which squares are safely numbers of float32, those of a thousandth and of a thousand times as well."""
+
+
 class Mars(NamedTuple):
     """Total, upper-side and lower-side mean absolute residual, all of one shape."""
 
@@ -31,6 +35,20 @@ def _saturate(x: Tensor) -> Tensor:
 
 def _safe_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / denominator.clamp(min=_tiny(denominator))
+
+
+def square_dtype(size: Tensor) -> torch.dtype:
+    """In what squares of numbers of about this `size` are kept: float32 where it holds them with room to spare.
+
+    The least of its normal numbers is 1e-38, so that squares of 1e-20 are gone, and those of 1e20 too large. float64
+    holds squares of all numbers of float32.
+
+    >>> square_dtype(torch.tensor([0.0, 1e-3, 2.0])), square_dtype(torch.tensor([1.0, 1e-15]))
+    (torch.float32, torch.float64)
+    """
+    used = size[size != 0].double().abs()
+    near = bool(((used > SQUARES[0]) & (used < SQUARES[1])).all())
+    return torch.float32 if near else torch.float64
 
 
 def sample_mars(residual: Tensor, dim: int = -1) -> Mars:

@@ -25,6 +25,9 @@ LEAST_RIDGE = 1e-6
 LARGEST = 0.8
 REACH = 0.99
 
+FARTHEST = 1e15
+"""Leverage, and deviations of a feature from its mean, that count as no larger: beyond, products overflow."""
+
 CACHE_POSITIONS = 4096
 """Positions of a map that go through all layers at a time: few enough for their activations to stay in cache."""
 
@@ -178,7 +181,7 @@ class Heads(nn.Module):
 
         A leverage that is known already, as for training rows, need not be computed again.
         """
-        x = (features - self.center) / self.spread
+        x = ((features - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
         if self.whiten is None:
             return {name: self.trunk(name)(x) for name in self.trunks}
         if leverage is None:
@@ -186,7 +189,7 @@ class Heads(nn.Module):
         within = leverage.minimum(self.reach)
         x = x * (within / leverage).sqrt()
         x = torch.cat([x, (within.log() - self.log_mean) / self.log_spread], 2)
-        return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage}
+        return {name: self.trunk(name)(x) for name in self.trunks} | {"leverage": leverage.clamp(max=FARTHEST)}
 
     def pointwise(self, features: Tensor | Sequence[Tensor]) -> dict[str, Tensor]:
         """(N, C, ...) features -> raw outputs (N, M, ...) as in `forward`, for a stack of one.
@@ -219,13 +222,14 @@ class Heads(nn.Module):
 
     def _piece(self, features: Tensor) -> dict[str, Tensor]:
         """(N, C, P) features -> raw outputs (N, M, P)."""
-        x = (features - self.center.mT).div_(self.spread.mT)
+        x = (features - self.center.mT).div_(self.spread.mT).clamp_(-FARTHEST, FARTHEST)
         if self.whiten is None:
             return {name: self.trunk(name).pointwise(x) for name in self.trunks}
         leverage = torch.matmul(self.whiten.mT, x).square().sum(1, keepdim=True) + self.floor
         within = leverage.minimum(self.reach)
         x = torch.cat([x.mul_((within / leverage).sqrt()), (within.log() - self.log_mean) / self.log_spread], 1)
-        return {name: self.trunk(name).pointwise(x) for name in self.trunks} | {"leverage": leverage}
+        far = {"leverage": leverage.clamp_(max=FARTHEST)}
+        return {name: self.trunk(name).pointwise(x) for name in self.trunks} | far
 
     def _side_by_side(self, parts: Sequence[Tensor]) -> Piece:
         """The same of several maps."""
@@ -246,7 +250,7 @@ class Heads(nn.Module):
                 within = lever.minimum(self.reach)
                 length = (within.log() - self.log_mean) / self.log_spread
                 slopes = torch.cat([first[:, -1:] for first in firsts], 2).mT
-                x, leverage = x.mul_((within / lever).sqrt()).add_(slopes * length), {"leverage": lever}
+                x, leverage = x.mul_((within / lever).sqrt()).add_(slopes * length), {"leverage": lever.clamp_(max=FARTHEST)}
             x = x.add_(constant)
             ends = zip(trunks.items(), itertools.pairwise(itertools.accumulate(sizes, initial=0)), strict=True)
             return {name: trunk.pointwise(x[:, a:b], done=1) for (name, trunk), (a, b) in ends} | leverage
@@ -323,7 +327,7 @@ def fit_leverage(
     eye = torch.eye(width, dtype=torch.float64)
     floor = LEAST_RIDGE * gram.diagonal().sum().clamp(min=1e-6)
     layer = torch.linalg.solve(gram + floor * eye, with_output)
-    ridge = (with_residual.norm() / layer.norm().clamp(min=1e-12)).clamp(floor, max(1.0, float(floor)))
+    ridge = _ratio(with_residual, layer).clamp(floor, max(1.0, float(floor)))
     factor = torch.linalg.cholesky(gram + ridge * eye) * math.sqrt(n)
     whiten = (project.double() @ torch.linalg.inv(factor).T).float()
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
@@ -346,6 +350,12 @@ def fit_leverage(
         "log_spread": log.std(correction=0).clamp(min=1e-3).reshape(1, 1),
     }
     return Leverage(inputs, leverage, left_out)
+
+
+def _ratio(one: Tensor, other: Tensor) -> Tensor:
+    """``|one| / |other|`` whatever the units of both; 0 where `one` is 0."""
+    size, least = other.abs().amax().clamp(min=torch.finfo(other.dtype).tiny), torch.finfo(other.dtype).tiny
+    return (one / size).norm() / (other / size).norm().clamp(min=least)
 
 
 def projection(width: int, parts: Sequence[int] = ()) -> Tensor:

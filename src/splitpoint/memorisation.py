@@ -192,7 +192,8 @@ class Answers(NamedTuple):
             own = self.outputs == output
             center, spread = targets[own].mean(), targets[own].std(correction=0)
             spread = torch.where(spread > 0, spread, 1.0)
-            gradients[own] /= gradients[own].double().square().sum(1).mean().sqrt().clamp(min=1e-30).to(gradients)
+            length = gradients[own].double().square().sum(1).mean().sqrt()
+            gradients[own] /= torch.where(length > 0, length, 1.0).to(gradients)
             values[own], targets[own] = (values[own] - center) / spread, (targets[own] - center) / spread
         return Answers(gradients, values, targets, self.outputs)
 

@@ -107,10 +107,15 @@ class Rowwise:
         """What ``set_threshold`` learns a reference of: a score of every row, and one of whole images if there is."""
         raise NotImplementedError
 
+    def _lost(self) -> Tensor | None:
+        """Where there is no answer, since it could not be computed, in the shape of the score; None where there is."""
+        return None
+
     @property
     def flagged(self) -> Tensor:
-        """True where the score exceeds the threshold (or is NaN)."""
-        return _known(self.reference).flagged(self._scores()[0])
+        """True where the score exceeds the threshold, and where score or answer is no number."""
+        above, lost = _known(self.reference).flagged(self._scores()[0]), self._lost()
+        return above if lost is None else above | lost
 
     @property
     def percentile(self) -> Tensor:
@@ -232,6 +237,9 @@ class RegressionPrediction(Prediction):
         """Upper bound at the highest fitted level."""
         return self.uppers[..., -1]
 
+    def _lost(self) -> Tensor:
+        return ~(self.mean.isfinite() & self.aleatoric.isfinite())
+
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """``(lower, upper)`` at one of the fitted levels."""
         for index, fitted in enumerate(self.levels):
@@ -265,6 +273,9 @@ class ClassificationPrediction(Prediction):
     conformity: Conformity | None = None
     conflict: Tensor | None = None
     blame: Tensor | None = None
+
+    def _lost(self) -> Tensor:
+        return ~self.aleatoric.isfinite()
 
     def sets(self, level: float, method: SetScore | None = None) -> Tensor:
         """Prediction sets that hold the true class with probability of at least `level`: bool, shaped like `probs`.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
-from splitpoint.calibration import reference
+from splitpoint.calibration import image_reference, reference
 from splitpoint.checks import Check
 from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
 from splitpoint.features import Reading, Tap
@@ -114,14 +114,11 @@ class Predictor(nn.Module, ABC, Generic[P]):
     def set_threshold(self: Self, data: Data | Rowwise, quantile: float = 0.95, progress: bool = False) -> Self:
         """Take n rows of in-distribution `data` as the reference: higher scores than most of theirs are flagged (E26).
 
-        A score is flagged above the ``ceil((n + 1) quantile)``-th smallest of theirs: of rows that are exchangeable
-        with them at most a share ``1 - quantile`` is, on average. That takes at least ``quantile / (1 - quantile)``
-        rows, 19 at .95.
-
-        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one and there
-        are images enough. The data should be held out from training. Outputs with several channels get a threshold each, since their scores have
-        units of their own. A prediction
-        that was made before, such as that of `predict_rows`, serves as well as data.
+        Flagged is what exceeds the ``ceil((n + 1) quantile)``-th smallest of theirs: of rows exchangeable with them at
+        most a share ``1 - quantile``, on average. It takes at least ``quantile / (1 - quantile)`` rows, 19 at .95.
+        Afterwards every prediction has `flagged` and `percentile`, and so has its `image` where it has one. The data
+        should be held out from training. Several channels get a threshold each, since their scores have units of
+        their own. A prediction made before, such as that of `predict_rows`, serves as well as data.
         """
         if isinstance(data, Prediction) and isinstance(data, RegressionPrediction) != (self.task.name == "regression"):
             raise DataError(
@@ -140,7 +137,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         device = placement(self)[0]
         self.quantiles, self.threshold = found.quantiles.to(device), found.threshold.to(device)
         if images:
-            whole = reference(images, (), quantile)
+            whole = image_reference(images, quantile)
             self.image_quantiles, self.image_threshold = whole.quantiles.to(device), whole.threshold.to(device)
         return self
 

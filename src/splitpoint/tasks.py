@@ -145,11 +145,12 @@ class Regression(Task):
         return output if output.dtype == torch.float64 else output.float()
 
     def targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:
-        """Residuals ``y - f(x)`` and outputs."""
+        """Residuals ``y - f(x)`` and outputs, in float64 where the model answers so, which may be beyond float32."""
         target = aligned(output, target)
         _check_finite(target)
-        residual = layout.output(target.double() - output.double()).float()
-        return Targets({"output": layout.output(output).float(), "residual": residual}, ~residual.isnan().all(1))
+        answers = self.canonical(layout.output(output))
+        residual = layout.output(target.double() - output.double()).to(answers.dtype)
+        return Targets({"output": answers, "residual": residual}, ~residual.isnan().all(1))
 
     def plain(self, layout: Layout, tail: tuple[int, ...], outputs: int, target: Tensor, *, known: bool) -> Tensor:  # noqa: ARG002
         """Numbers (N, D) or (N, D, P), NaN where there is none."""

@@ -21,6 +21,9 @@ from splitpoint.tasks import Answer, ClassAnswer, RegressionAnswer
 
 RIDGE = 1e-2
 
+SPAN = 15.0
+"""Most that features move the logarithm of a residual size away from its mean, a factor of three million."""
+
 
 def fit_sizes(table: Table) -> dict[str, Tensor]:
     """A ridge regression of log residual sizes on standardised features: ``log |r| ~ h w + b``, weights (C + 1, D)."""
@@ -40,7 +43,7 @@ def fit_sizes(table: Table) -> dict[str, Tensor]:
 
 def predicted_sizes(rows: Tensor, center: Tensor, spread: Tensor, weights: Tensor) -> Tensor:
     """Residual sizes (R, D) of feature rows (R, C)."""
-    return (((rows - center) / spread) @ weights[:-1] + weights[-1]).clamp(-60, 60).exp()
+    return ((((rows - center) / spread) @ weights[:-1]).clamp(-SPAN, SPAN) + weights[-1]).exp()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
             known = ~own.isnan()
             owners = None if groups is None else Owners.of(groups[known])
             radius.append([conformal_factor(own[known], level, "rows", owners) for level in self.levels])
-        return learned | {"radius": torch.tensor(radius)}
+        return learned | {"radius": torch.stack([torch.stack(own) for own in radius])}
 
     @torch.no_grad()
     def _fit_one(self, rows: Recording, held_out: Recording | None, seed: int) -> BaselinePredictor:

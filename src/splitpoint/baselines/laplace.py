@@ -14,7 +14,7 @@ from splitpoint.baselines.answers import normal_answer, softmax_answer
 from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, PostHocBaseline
 from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
-from splitpoint.consistency import entropy
+from splitpoint.consistency import entropy, square_dtype
 from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
@@ -23,7 +23,8 @@ from splitpoint.tasks import Answer
 LARGEST_FULL = 8192
 DRAWS = 16
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-6, 1e8
-TINY = 1e-30
+TINY = 1e-250
+"""Stands for squares that are 0."""
 
 
 def mutual_information(logits: Tensor, variance: Tensor) -> Tensor:
@@ -117,7 +118,9 @@ class Laplace(PostHocBaseline, EitherMethod[BaselinePredictor]):
             precision, noise = evidence.best(self.prior_precision, self.noise)
             roots.append(axes / (values / noise + precision).sqrt())
             noises.append(noise)
-        return {"root": torch.stack(roots).float(), "noise_variance": torch.tensor(noises), **_bias_flag(layer)}
+        variance = torch.tensor(noises, dtype=torch.float64)
+        wide = square_dtype(variance.sqrt())
+        return {"root": torch.stack(roots).to(wide), "noise_variance": variance.to(wide), **_bias_flag(layer)}
 
     def _full(self, table: Table, layer: nn.Linear) -> dict[str, Tensor]:
         """Roots of the posterior covariance's diagonal blocks, one for each logit."""

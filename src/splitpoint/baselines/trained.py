@@ -16,6 +16,7 @@ from splitpoint.baselines.posthoc import Fitted
 from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
+from splitpoint.consistency import square_dtype
 from splitpoint.errors import SettingsError
 from splitpoint.features import Tap
 from splitpoint.hooks import Watched
@@ -91,10 +92,12 @@ class NetworkPredictor(Predictor[Prediction]):
         return self.method._answer(self, parts, runs.score), like
 
     def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
-        """A mean and variances (N, D, ...) of standard targets in the units of the targets."""
+        """A mean and variances (N, D, ...) of standard targets in their units, in float64 where squares need it."""
         wide = [-1, *[1] * (mean.dim() - 2)]
         center, spread = self.fitted["center"].reshape(wide), self.fitted["spread"].reshape(wide)
-        return center + spread * mean, *(spread.square() * variance for variance in variances)
+        wide = square_dtype(spread)
+        squared = spread.to(wide).square()
+        return (center + spread * mean).to(wide), *(squared * variance for variance in variances)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the networks included."""

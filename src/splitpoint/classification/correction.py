@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splitpoint.cache import Table
+from splitpoint.cache import Moments, Table
 from splitpoint.calibration import PRIOR_ROWS, log_losses, minimise, probable_factor
 from splitpoint.groups import random_folds
+from splitpoint.heads import FARTHEST
 from splitpoint.tasks import Rows
 
 FOLDS = 5
@@ -115,7 +116,8 @@ class Correction(nn.Module):
 
     def shift(self, features: Tensor) -> Tensor:
         """(R, C) features -> (R, K) what is added to the scaled logits."""
-        return torch.addmm(self.bias, (features - self.center) / self.spread, self.weight)
+        x = ((features - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
+        return torch.addmm(self.bias, x, self.weight)
 
     @staticmethod
     def fit(rows: Rows, prior: float, generator: torch.Generator) -> Correction:
@@ -127,7 +129,7 @@ class Correction(nn.Module):
         """The same, and logits (n, K) of these rows as if they were fresh; see `cross_fit`."""
         features = rows["features"]
         center, spread = features.mean(0), features.std(0, correction=0)
-        spread = torch.where(spread > 1e-7 * (1 + center.abs()), spread, 1.0)
+        spread = torch.where(Moments([features]).constant, 1.0, spread)
         standardised = (features - center) / spread
         groups = Table.in_memory(rows).groups()
         fitted, held_out = cross_fit(rows["logits"], standardised, rows["label"][:, 0], prior, generator, groups)

@@ -13,7 +13,7 @@ from splitpoint.cache import Table, feature_moments
 from splitpoint.calibration import surprise
 from splitpoint.classification.probes import probes
 from splitpoint.consistency import entropy
-from splitpoint.heads import projection
+from splitpoint.heads import FARTHEST, projection
 from splitpoint.metrics import auroc
 from splitpoint.tasks import Rows
 
@@ -188,8 +188,8 @@ class Support(nn.Module):
 
     def distance(self, features: Tensor) -> Tensor:
         """(R, C) features -> (R,) Mahalanobis distance to the nearest class centre."""
-        x = ((features - self.center) / self.spread) @ self.whiten
-        return torch.cdist(x, self.centres, compute_mode="use_mm_for_euclid_dist").amin(1)
+        x = ((features - self.center) / self.spread).clamp(-FARTHEST, FARTHEST) @ self.whiten
+        return torch.cdist(x, self.centres, compute_mode="use_mm_for_euclid_dist").amin(1).clamp(max=FARTHEST)
 
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> lack of support (R, ...), at least 0, in float64.

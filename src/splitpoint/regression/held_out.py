@@ -113,6 +113,9 @@ def mixed(
     for output, side, index in torch.cartesian_prod(*(torch.arange(n) for n in parts.shape[1:4])).tolist():
         level, residual = levels[index], rows.residual[:, output] * (1 if side else -1)
         size, of_side = residual.clamp(min=0), residual > 0
+        if not bool(of_side.any()):  # takes the half-widths of the other side, see `half_widths`
+            gains.append(torch.zeros_like(size))
+            continue
         own, plain = parts[:, output, side, index], rows.current[:, output, side, index, None]
         shape[output, side, index] = _fitted(size, own, level, MIXTURES, of_side)
         before, after = torch.ones_like(size), torch.ones_like(size)

@@ -21,7 +21,7 @@ from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.regression.checks import Judged, coverage, every_output, ranking, sides
-from splitpoint.regression.objective import Objective, Outputs, summary
+from splitpoint.regression.objective import Objective, Outputs, empty_sides, summary
 from splitpoint.regression.predictor import RegressionPredictor, conformal_factors, learned_from
 from splitpoint.regression.residuals import Chooser, at_input
 from splitpoint.regression.support import JointLeverage
@@ -197,6 +197,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         )
         left_out = objective.left_out(heads, scored)
         shapes = objective.shapes(left_out, [own.blind for own in learned])
+        for shape, own in zip(shapes, prepared, strict=True):
+            shape[empty_sides(own.table).to(shape.device)] = 0
         predictors = [
             method._fitted(
                 recording,
@@ -230,8 +232,10 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             judged = unseen or predictor.judged(prepared.table, "training")
         level = self.levels[-1]
         found = (*row_checks(recording, calibration), sides(prepared.table, level), coverage(judged, level))
-        ranked = judged if unseen is None else unseen
-        return (*found, ranking(ranked, some(recording.table)["output"]))
+        output = some(recording.table)["output"]
+        if unseen is None:
+            return (*found, ranking(judged, output))
+        return (*found, ranking(unseen, output / predictor.unit.cpu()))
 
     def _members(self, tables: Sequence[Table], generators: Sequence[torch.Generator]) -> list[list[Member]]:
         """For every table, the members that are trained on it; the last one is deployed."""
@@ -259,7 +263,7 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
             if not self.standardise:
                 return
             follow_features(heads, batch)
-            size = batch["residual"].abs().nanmean(1)
+            size = batch["residual"].abs().nanmean(1).to(objective.scale)
             objective.scale.lerp_(torch.where(size.isnan(), objective.scale, size), MOMENTUM)
 
         return Companion(heads, objective.loss, follow, {"scale": objective.scale})

@@ -169,7 +169,7 @@ class Objective:
     @cached_property
     def _level(self) -> Tensor:
         """The levels (L,)."""
-        return torch.tensor(self.outputs.levels, dtype=self.scale.dtype, device=self.scale.device)
+        return torch.tensor(self.outputs.levels, dtype=torch.float32, device=self.scale.device)
 
     @property
     def _unit(self) -> Tensor:
@@ -184,7 +184,7 @@ class Objective:
     def _predicted(self, heads: Heads, rows: Rows) -> tuple[Tensor, Mars, Tensor]:
         """Half-widths (E, B, D, 2, L), MARs and residuals (E, B, D), all in units of the scale."""
         bounds, mars = self.outputs.decode(heads(rows["features"], rows.get("left_out")), axis=2)
-        residual = rows["residual"] / self._unit
+        residual = (rows["residual"] / self._unit).to(bounds.dtype)
         return bounds, mars, residual / rows["shrink"] if "shrink" in rows else residual
 
 
@@ -209,10 +209,12 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
     """Scale (D,) of the residuals, and where heads start: steps (D, 2, L) and MARs (D, 3) in units of it.
 
     A side without residuals has MAR 0, as in `consistency.sample_mars`, and the half-widths of both sides together.
+    The scale is in float32 unless it is beyond its range.
     """
     residual = torch.cat([part["residual"] / part.get("shrink", torch.ones(())) for part in table.slices()])
     scale = residual.abs().nanmean(0).nan_to_num(0.0)
-    unit = residual / torch.where(scale > 0, scale, 1.0)
+    unit = (residual / torch.where(scale > 0, scale, 1.0)).float()
+    scale = in_range(scale)
     shares = torch.tensor(levels, dtype=torch.float32)
     steps, mars = (
         torch.ones(len(scale), 2, len(levels), dtype=torch.float32),
@@ -229,6 +231,20 @@ def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:
                 steps[output, side] = torch.diff(bounds, prepend=torch.zeros(1, dtype=torch.float32))
                 mars[output, 2 - side] = sizes.mean() if len(sizes) else 0.0
     return {"scale": scale, "steps": steps.clamp(min=1e-3), "mars": mars.clamp(min=1e-3)}
+
+
+def in_range(scale: Tensor) -> Tensor:
+    """The same in float32 where that has room for thousandths and for thousands of it."""
+    used, limits = scale[scale > 0].double(), torch.finfo(torch.float32)
+    inside = bool(((used > 1e3 * limits.tiny) & (used < limits.max / 1e3)).all())
+    return scale.float() if inside else scale.double()
+
+
+def empty_sides(table: Table) -> Tensor:
+    """(D, 2) whether no residual lies below, or above, where some do on the other side."""
+    residual = table.column("residual")
+    any_of = torch.stack([(residual < 0).any(0), (residual > 0).any(0)], 1)
+    return ~any_of & any_of.flip(1)
 
 
 def simplex(parts: int, steps: int = 4) -> tuple[tuple[float, ...], ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.calibration import conformal_factor
-from splitpoint.consistency import Mars, scale_factors, sds
+from splitpoint.consistency import Mars, scale_factors, sds, square_dtype
 from splitpoint.features import Tap
 from splitpoint.groups import Owners
 from splitpoint.heads import Heads
@@ -54,6 +54,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         self.joint = JointLeverage(_part(tensors, "joint.")).eval() if tap is not None and tap.context else None
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
+        self._squares = square_dtype(self.scale)
+        self._one_sided = bool((self.shape == 0).all(-1).any())
 
     def _features(self, tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
         """Maps each at their own resolution: heads up-sample less than there are features."""
@@ -105,13 +107,14 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         are read (`JointLeverage`), and the total score is the width of the uncalibrated interval plus both side MARs,
         grown alike.
         """
-        consistency = sds(mars)
+        wide = torch.promote_types(self._squares, mars.total.dtype)
+        consistency = sds(Mars(*(mar.to(wide) for mar in mars)))
         if "leverage" not in raw or self.method.scores == "sds":
-            total = mars.up + mars.down + consistency.sqrt()
+            total = mars.up + mars.down + consistency.sqrt().to(mars.up.dtype)
             return {"epistemic": consistency, "total": total, "support": consistency, "sds": consistency}
         excess = self._excess(raw["leverage"])
         root = (1 + excess).sqrt()
-        epistemic = 2 * mars.up * mars.down * excess / (root + 1)
+        epistemic = 2 * mars.up.to(wide) * mars.down * excess / (root + 1)
         return {
             "epistemic": epistemic,
             "total": (bounds[:, :, :, -1].sum(2) + mars.up + mars.down) * root,
@@ -147,6 +150,11 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             return None
         return 1 + self._beyond(raw["leverage"]).log() / 2
 
+    @property
+    def unit(self) -> Tensor:
+        """(D,) size of a residual, in which heads think; 1 where all are 0."""
+        return torch.where(self.scale > 0, self.scale, 1.0)
+
     def judged(self, table: Table, rows: str) -> Judged:
         """Intervals of some recorded rows, in the units of the target; residuals as the heads were to see them."""
         part = some(table)
@@ -165,6 +173,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
         """Uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...).
 
+        A side whose coefficients are all 0 had no residuals, and has the half-widths of the other.
+
         Args:
             raw: outputs (N, M, ...) of the heads.
             mean: (N, D, ...) predictions.
@@ -176,6 +186,9 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             assert place is not None
             more = [self.relative(mean), self.held_out(mean, place, len(self.outputs.levels))]
         bounds = shaped_bounds(quantiles, mars, self.shape, more)
+        if self._one_sided:
+            empty = (self.shape == 0).all(-1)
+            bounds = torch.where(empty.reshape(1, *empty.shape, *[1] * (bounds.dim() - 4)), bounds.flip(2), bounds)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
         if "leverage" in raw:
             mars = mars._replace(total=mars.total * (1 + self._excess(raw["leverage"])).sqrt())
@@ -183,8 +196,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
 
     def relative(self, mean: Tensor) -> Tensor:
         """Size (N, D, 1, 1, ...) of the prediction in units of the residual scale."""
-        scale = self.scale.reshape(-1, *[1] * (mean.dim() - 2))
-        return (mean.abs().float() / torch.where(scale > 0, scale, 1.0))[:, :, None, None]
+        return (mean.abs() / self.unit.reshape(-1, *[1] * (mean.dim() - 2))).float()[:, :, None, None]
 
     def _calibrated(self, bounds: Tensor, mars: Mars) -> Tensor:
         """Half-widths (N, D, 2, L, ...) after the calibration that the method asks for."""
@@ -208,7 +220,7 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
     if groups is None or "place" not in table.columns:
         return None
     found: list[list[Tensor]] = []
-    scale = torch.where(predictor.scale > 0, predictor.scale, 1.0).cpu()
+    scale = predictor.unit.cpu()
     for part in table.slices():
         with torch.no_grad():
             raw, bounds, _ = predictor._of_rows(part)
@@ -219,7 +231,8 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
             size = predictor.relative(part["output"].to(quantile.device)) * ones
         parts = torch.stack([quantile, sides, ones, size], -1).cpu()
         residual = part["residual"] / scale / (1 if growth is None else growth.cpu())
-        found.append([parts, bounds.cpu() / scale[:, None, None], residual, part["output"], part["place"]])
+        current = (bounds.cpu() / scale[:, None, None]).float()
+        found.append([parts, current, residual.float(), part["output"].float(), part["place"]])
     parts, bounds, residual, prediction, place = (torch.cat(values) for values in zip(*found, strict=True))
     rows = HeldOutRows(parts, bounds, residual, prediction, place, groups)
     generator = torch.Generator().manual_seed(seed)
@@ -228,6 +241,8 @@ def learned_from(predictor: RegressionPredictor, table: Table, seed: int, progre
 
 def conformal_factors(predictor: RegressionPredictor, table: Table, left_out: Tensor | None = None) -> Tensor:
     """Per-side factors (D, 2, L) from calibration rows, or from groups of them; see `conformal.group_factor`.
+
+    A side on which no calibration row lies takes the factors of the other.
 
     Args:
         predictor: whose half-widths they multiply.
@@ -250,10 +265,12 @@ def conformal_factors(predictor: RegressionPredictor, table: Table, left_out: Te
     for output in range(ratio.shape[1]):
         known = (~residual[:, output].isnan()).nonzero()[:, 0]
         owners = None if groups is None else Owners.of(groups[known])
+        signs = residual[known, output].sign()
         for side, value in enumerate((-1, 1)):
-            own = (residual[known, output].sign() == value).nonzero()[:, 0]
+            taken = side if bool((signs == value).any()) else 1 - side
+            own = (signs == (1 if taken else -1)).nonzero()[:, 0]
             of_side = None if owners is None else owners.at(own)
             for index, level in enumerate(predictor.outputs.levels):
-                sizes = ratio[known[own], output, side, index]
+                sizes = ratio[known[own], output, taken, index]
                 factors[output, side, index] = conformal_factor(sizes, level, owners=of_side)
     return factors

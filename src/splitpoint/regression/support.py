@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.cache import Moments, Table
-
-CONSTANT = 1e-7
-"""Deviation, relative to one plus the mean's size, at which a feature counts as constant."""
+from splitpoint.heads import FARTHEST
 
 
 class JointLeverage(nn.Module):
@@ -49,9 +47,9 @@ class JointLeverage(nn.Module):
 
     def forward(self, context: Tensor, features: Tensor) -> Tensor:
         """Leverage (N, 1) of rows (N, W) and (N, C - W)."""
-        x = (torch.cat([context, features], 1) - self.center) / self.spread
+        x = ((torch.cat([context, features], 1) - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
         found: Tensor = (x @ self.whiten).square().sum(1, keepdim=True) + self.floor
-        return found
+        return found.clamp(max=FARTHEST)
 
 
 def _rows(table: Table) -> Iterator[Tensor]:
@@ -66,7 +64,6 @@ def _standardisation(table: Table) -> tuple[Tensor, Tensor]:
     unlike any other.
     """
     found = Moments(_rows(table))
-    constant = found.deviation <= CONSTANT * (1 + found.mean.abs())
-    moving = found.deviation[~constant]
+    moving = found.deviation[~found.constant]
     usual = moving.median() / table.rows**0.5 if len(moving) else torch.ones((), dtype=torch.float64)
-    return found.mean.float(), torch.where(constant, usual, found.deviation).float()
+    return found.mean.float(), torch.where(found.constant, usual, found.deviation).float()
