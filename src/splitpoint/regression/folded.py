@@ -1,0 +1,83 @@
+"""What a fitted regressor says of vectors, worked out ahead: heads in few products, half-widths and MARs in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from splitpoint.consistency import Mars
+from splitpoint.folded import Derived, Found, Standardised, answer, folded, sources_of
+from splitpoint.heads import Heads
+from splitpoint.regression.objective import Outputs
+from splitpoint.regression.support import JointLeverage
+
+
+class FoldedRegression(Derived):
+    """Heads of a regressor, and their half-widths and MARs as linear functions of the softplus of their outputs.
+
+    Half-widths ``c0 quantile + c1 MAR of the side + c2`` of a level, whose quantile is a sum of steps, and MARs, all
+    times the scale of the residuals, are one product for every output, with a matrix (2 L + 3, 2 L + 3). A side without
+    coefficients has those of the other, see `RegressionPredictor.half_widths`.
+
+    Args:
+        heads: a stack of one.
+        joint: the leverage of several layers, or None.
+        outputs: meaning of the heads' outputs.
+        shape: (D, 2, L, 3) coefficients.
+        scale: (D,) of the residuals.
+    """
+
+    def __init__(
+        self, heads: Heads, joint: JointLeverage | None, outputs: Outputs, shape: Tensor, scale: Tensor
+    ) -> None:
+        numbers, levels = len(scale), len(outputs.levels)
+        quantiles = torch.arange(numbers * 2 * levels).reshape(numbers, -1)
+        mars = torch.arange(numbers * 3).reshape(numbers, -1) + quantiles.numel()
+        order = torch.cat([quantiles, mars], 1).flatten().to(scale.device)
+        more = None if joint is None else Standardised(joint.center, joint.spread, joint.whiten, joint.floor)
+        tensors = folded(heads, more, order) | _linear(shape, scale)
+        super().__init__([*sources_of(heads, joint), {"shape": shape, "scale": scale}], tensors)
+        self.outputs, self.levels = numbers, levels
+
+    def forward(self, parts: Sequence[Tensor]) -> tuple[Tensor, Mars, Found]:
+        """Half-widths (N, D, 2, L) and MARs (N, D) of features (N, C_i) side by side, and what the heads say of them."""
+        tensors = self._buffers
+        found = answer(tensors, torch.cat(parts, 1) if len(parts) > 1 else parts[0])
+        steps, matrix, constant = F.softplus(found.raw), tensors["linear"], tensors["constant"]
+        steps = steps.to(matrix.dtype)
+        if self.outputs == 1:
+            values = torch.addmm(constant[0], steps, matrix[0]).unsqueeze(1)
+        else:
+            values = torch.baddbmm(constant, steps.unflatten(1, (self.outputs, -1)).movedim(1, 0), matrix).movedim(0, 1)
+        sides = 2 * self.levels
+        total, up, down = values[:, :, sides:].unbind(2)
+        bounds = values[:, :, :sides].unflatten(2, (2, self.levels))
+        return bounds if self.levels == 1 else bounds.cummax(3).values, Mars(total, up, down), found
+
+
+def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
+    """Matrices ``linear`` (D, 2 L + 3, 2 L + 3) and what is added, ``constant`` (D, 1, 2 L + 3)."""
+    numbers, _, levels, _ = shape.shape
+    wide = shape.double()
+    wide = torch.where((wide == 0).all(-1, keepdim=True), wide.flip(1), wide)
+    own = (shape != 0).any(-1)
+    size = 2 * levels + 3
+    matrix, constant = wide.new_zeros(numbers, size, size), wide.new_zeros(numbers, 1, size)
+    upto = torch.ones(levels, levels, dtype=wide.dtype, device=wide.device).triu()
+    for side in range(2):
+        columns = slice(side * levels, (side + 1) * levels)
+        for source in range(2):
+            here = (own[:, side] | ~own[:, 1 - side]) == (source == side)
+            part = wide[:, side] * here[..., None]
+            rows = slice(source * levels, (source + 1) * levels)
+            matrix[:, rows, columns] = upto * part[:, None, :, 0]
+            matrix[:, size - 1 - source, columns] = part[..., 1]
+        constant[:, 0, columns] = wide[:, side, :, 2]
+    mars = slice(2 * levels, size)
+    matrix[:, mars, mars] = torch.eye(3, dtype=wide.dtype, device=wide.device)
+    kind = torch.float64 if scale.dtype == torch.float64 else torch.float32
+    times = scale.double()[:, None, None]
+    return {"linear": (matrix * times).to(kind), "constant": (constant * times).to(kind)}
