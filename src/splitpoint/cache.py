@@ -154,7 +154,6 @@ class Moments:
         """(C,) square root of the mean squared deviation."""
         return (self.scatter / self.count.clamp(min=1)).sqrt()
 
-
     @property
     def constant(self) -> Tensor:
         """(C,) whether a column never moved by more than what rounding does, whatever the units of the columns.

@@ -17,6 +17,7 @@ from splitpoint.conformal import pieces, rank_of, rows_for, spread_out
 from splitpoint.consistency import entropy
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.metrics import ece
+from splitpoint.operators import softplus
 from splitpoint.prediction import Reference, channel_order
 from splitpoint.tasks import ClassAnswer
 
@@ -91,7 +92,7 @@ def quantiles(ordered: Tensor, shares: Tensor) -> Tensor:
 
 def surprise(z: Tensor) -> Tensor:
     """``softplus(z)^2`` up to 9, in proportion to z beyond: rises everywhere, hardly at all in the lower tail."""
-    s = F.softplus(z)
+    s = softplus(z)
     return torch.where(s <= BEND, s.square(), BEND * (2 * s - BEND))
 
 

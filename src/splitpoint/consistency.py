@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-
 SQUARES = (1e-12, 1e12)
 """Sizes between which squares are safely numbers of float32, those of a thousandth and of a thousand times as well."""
 
@@ -137,7 +136,7 @@ def scale_factors(mars: Mars, limit: float | None = 2.0) -> tuple[Tensor, Tensor
 
 def _bounded_factor(own: Tensor, other: Tensor, limit: float) -> Tensor:
     denominator = 2 - other
-    return torch.where(denominator > 0, _safe_ratio(own, denominator).clamp(1, limit), limit)
+    return torch.where(denominator > 0, _safe_ratio(own, denominator).clamp(1.0, float(limit)), limit)
 
 
 def _unbounded_factor(own: Tensor, other: Tensor) -> Tensor:

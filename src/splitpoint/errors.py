@@ -31,3 +31,7 @@ class StorageError(SplitPointError, ValueError):
 
 class SplitPointWarning(UserWarning):
     """A fit went through, but a check of its own says that some of its figures may be wrong."""
+
+
+class ExportError(SplitPointError, ValueError):
+    """A predictor cannot become one graph, or the graph does not answer as the predictor does."""

@@ -76,25 +76,26 @@ class Tap:
     def attached(self, *args: Any, **kwargs: Any) -> Reading:
         """The same with gradients, where they are on: for attacks on the inputs."""
         output, recorders, own = self._watched(args, kwargs)
-        return self._reading(output_tensor(output, self.output_key), recorders, own)
+        return self.reading(output_tensor(output, self.output_key), recorders, own)
 
     def live(self, *args: Any, **kwargs: Any) -> Reading:
         """The same on the model itself, in whatever mode it is, with gradients: for training it."""
         with ExitStack() as stack:
-            recorders = [stack.enter_context(recording(self.model, name, pool)) for name, pool in self._places]
+            recorders = [stack.enter_context(recording(self.model, name, pool)) for name, pool in self.places]
             output = self.model(*args, **kwargs)
             own = None if self.function is None else self.function(*args, **kwargs)
-        return self._reading(output_tensor(output, self.output_key), recorders, own)
+        return self.reading(output_tensor(output, self.output_key), recorders, own)
 
     @property
-    def _places(self) -> list[tuple[str, Pool | None]]:
+    def places(self) -> list[tuple[str, Pool | None]]:
+        """Where something is recorded, each with what is kept of it."""
         return [(name, None) for name in (*self.names, *self.context)] + [(name, pooled) for name in self.stages]
 
     @cached_property
     def _watched(self) -> Watched:
-        return Watched(self.model, self._places, self.function)
+        return Watched(self.model, self.places, self.function)
 
-    def _reading(self, output: Tensor, recorders: Sequence[Recorder], own: Any) -> Reading:
+    def reading(self, output: Tensor, recorders: Sequence[Recorder], own: Any) -> Reading:
         """What the recorders say of a call that gave this output; `own` is what the function gave."""
         names = (*self.names, *self.context)
         recorders, pools = recorders[: len(names)], recorders[len(names) :]
@@ -190,7 +191,7 @@ def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
             f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
             "sp.layers(model, x) lists the layers that do."
         )
-    if value.dim() < 2 or len(value) != len(output):
+    if value.dim() < 2 or value.shape[0] != output.shape[0]:
         raise LayerError(
             f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
             f"'{name}', but got {tuple(value.shape)}; choose another layer with layer=."

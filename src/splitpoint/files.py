@@ -111,7 +111,9 @@ def digest(tensors: Iterable[Tensor]) -> str:
         flat = tensor.detach().cpu().contiguous()
         state.update(f"{flat.dtype}{tuple(flat.shape)}".encode())
         if flat.numel():
-            state.update(flat.reshape(-1).view(torch.uint8).numpy().data)
+            state.update(
+                flat.numpy().tobytes() if flat.numel() == 1 else flat.reshape(-1).view(torch.uint8).numpy().data
+            )
     return state.hexdigest()
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from splitpoint.cache import Table
 from splitpoint.layout import largest
+from splitpoint.operators import traced
 from splitpoint.products import MapProduct
 from splitpoint.tasks import Rows
 
@@ -44,6 +45,8 @@ def stacked_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     tensor([20., 20., 20., 20., 20., 20.])
     """
     if weight.shape[2] < min(NARROW, weight.shape[1]):
+        if not torch.is_grad_enabled():
+            return NarrowLinear.forward(x, weight, bias)
         found: Tensor = NarrowLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return found
     return torch.baddbmm(bias, x, weight)
@@ -109,7 +112,7 @@ class StackedMlp(nn.Module):
     def pointwise(self, x: Tensor, done: int = 0) -> Tensor:
         """(N, inputs, P) -> (N, outputs, P), for a stack of one; with one layer `done`, x (N, K, P) is what it gave."""
         for layer, (weight, bias) in list(enumerate(zip(self.weights, self.biases, strict=True)))[done:]:
-            x = torch.baddbmm(bias.mT, weight.mT.expand(len(x), -1, -1), x.relu_() if layer else x)
+            x = torch.baddbmm(bias.mT, weight.mT.expand(x.shape[0], -1, -1), x.relu_() if layer else x)
         return x
 
 
@@ -198,14 +201,14 @@ class Heads(nn.Module):
         are interpolated; what is linear in them is done at the resolution of each, see `MapProduct`.
         """
         parts = [features] if isinstance(features, Tensor) else list(features)
-        count, shape = len(parts[0]), largest(parts)
+        count, shape = parts[0].shape[0], largest(parts)
         if not shape:
             return {name: value[0] for name, value in self(torch.cat(parts, 1)[None]).items()}
-        if not count:
+        if not traced() and not count:
             some = self.pointwise([part.new_zeros(1, *part.shape[1:]) for part in parts])
             return {name: value[:0] for name, value in some.items()}
         piece = self._side_by_side(parts) if len(parts) > 1 else self._alone(parts[0])
-        if math.prod(shape) <= CACHE_POSITIONS:
+        if traced() or math.prod(shape) <= CACHE_POSITIONS:
             found = piece(slice(None), slice(None))
             return {name: value.unflatten(2, shape) for name, value in found.items()}
         places = [slice(start, start + CACHE_POSITIONS) for start in range(0, math.prod(shape), CACHE_POSITIONS)]
@@ -250,7 +253,10 @@ class Heads(nn.Module):
                 within = lever.minimum(self.reach)
                 length = (within.log() - self.log_mean) / self.log_spread
                 slopes = torch.cat([first[:, -1:] for first in firsts], 2).mT
-                x, leverage = x.mul_((within / lever).sqrt()).add_(slopes * length), {"leverage": lever.clamp_(max=FARTHEST)}
+                x, leverage = (
+                    x.mul_((within / lever).sqrt()).add_(slopes * length),
+                    {"leverage": lever.clamp_(max=FARTHEST)},
+                )
             x = x.add_(constant)
             ends = zip(trunks.items(), itertools.pairwise(itertools.accumulate(sizes, initial=0)), strict=True)
             return {name: trunk.pointwise(x[:, a:b], done=1) for (name, trunk), (a, b) in ends} | leverage

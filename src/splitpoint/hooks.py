@@ -10,7 +10,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -159,7 +159,7 @@ class Listener:
     A top-level class, so that what it listens to can be copied.
     """
 
-    def __init__(self, calls: Calls, number: int) -> None:
+    def __init__(self, calls: Heard, number: int) -> None:
         self.calls, self.number = calls, number
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -171,6 +171,12 @@ class Listener:
     def recorder(self) -> Recorder | None:
         """That of the call under way in this thread."""
         return self.calls.recorders[self.number] if self.calls.recorders else None
+
+
+class Heard(Protocol):
+    """What a listener asks for the recorders of the call under way."""
+
+    recorders: Sequence[Recorder]
 
 
 class Calls(threading.local):
@@ -242,16 +248,19 @@ class Watched:
         if made is None or not made[0].current:
             view = FrozenView(self.model)
             for number, (name, _) in enumerate(self.places):
-                self._listen(find_module(view.module, name), name, Listener(self._calls, number))
+                listen(view.module, name, Listener(self._calls, number))
             self._made = made = view, view.of(self.function)
         return made
 
-    def _listen(self, owner: nn.Module, name: str, listener: Listener) -> None:
-        if name.endswith(METHOD):
-            method = _method(name)
-            object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
-        else:
-            owner.register_forward_hook(listener, with_kwargs=True)
+
+def listen(view: nn.Module, name: str, listener: Listener) -> None:
+    """Let a listener stay at a place of a view."""
+    owner = find_module(view, name)
+    if name.endswith(METHOD):
+        method = _method(name)
+        object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
+    else:
+        owner.register_forward_hook(listener, with_kwargs=True)
 
 
 def find_module(model: nn.Module, name: str) -> nn.Module:

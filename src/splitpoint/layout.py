@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.errors import ShapeError
+from splitpoint.operators import averages
 
 BANDS = 3
 """Parts of a map or sequence that are averaged apart where it is described by one vector."""
@@ -167,7 +168,7 @@ def bands(tensor: Tensor, last: bool) -> Tensor:
         return tensor.float()
     strips = _channels_second(tensor, last).flatten(3) if tensor.dim() > 3 else _channels_second(tensor, last)
     means = strips.mean(3, dtype=torch.float32) if strips.dim() > 3 else strips.float()
-    return F.adaptive_avg_pool1d(means, BANDS).flatten(1)
+    return averages(means, BANDS).flatten(1)
 
 
 def _positions(tensor: Tensor, last: bool) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from splitpoint.conformal import Conformity, SetScore
 from splitpoint.errors import SettingsError, ShapeError
+from splitpoint.operators import count_below
 
 P = TypeVar("P", bound="Rowwise")
 Own = TypeVar("Own", bound="Prediction")
@@ -54,7 +55,7 @@ class Reference:
         kind = torch.promote_types(score.dtype, self.quantiles.dtype)
         flat = moved.reshape(shape.numel(), -1).to(kind)
         known = self.quantiles.to(score.device, kind).reshape(shape.numel(), -1).contiguous()
-        below = torch.searchsorted(known, flat.contiguous())
+        below = count_below(known, flat.contiguous())
         percent = torch.where(flat.isnan(), torch.nan, 100 * below.to(kind) / (known.shape[1] + 1)).to(score.dtype)
         return percent.reshape(moved.shape).permute([order.index(axis) for axis in range(score.dim())])
 

@@ -257,19 +257,22 @@ class PostHocPredictor(Predictor[P]):
             )
         with torch.no_grad():
             reading = self.tap(*args, **kwargs)
-            output = reading.output
-            with torch.autocast(output.device.type, enabled=False):
-                lost = any(reading.missing)
-                features = self._completed(reading) if lost else reading.features
-                fitted = self._by_others(reading.missing) if lost else self
-                found = fitted._predict(self._features(features), output, reading.context)
-                return self._of_branches(self._of_images(found, reading), reading)
+            with torch.autocast(reading.output.device.type, enabled=False):
+                return self.of_reading(reading)
+
+    def of_reading(self, reading: Reading) -> P:
+        """The prediction for what one forward pass of the base model gave."""
+        lost = any(reading.missing)
+        features = self._completed(reading) if lost else reading.features
+        fitted = self._by_others(reading.missing) if lost else self
+        found = fitted._predict(self._features(features), reading.output, reading.context)
+        return self._of_branches(self._of_images(found, reading), reading)
 
     def _of_branches(self, prediction: P, reading: Reading) -> P:
         """The same with what branches did not run for every row."""
         if self.tap is None or not self.tap.branches:
             return prediction
-        missing = torch.tensor([reading.missing], device=reading.output.device).expand(len(reading.output), -1)
+        missing = torch.tensor([reading.missing], device=reading.output.device).expand(reading.output.shape[0], -1)
         names = tuple(branch.name for branch in self.tap.branches)
         return with_fields(prediction, missing=missing, branches=names, reference=self.reference)
 

@@ -15,6 +15,7 @@ from splitpoint.classification.probes import probes
 from splitpoint.consistency import entropy
 from splitpoint.heads import FARTHEST, projection
 from splitpoint.metrics import auroc
+from splitpoint.operators import nearest
 from splitpoint.tasks import Rows
 
 LEAST_SHRINKAGE = 0.02
@@ -189,7 +190,7 @@ class Support(nn.Module):
     def distance(self, features: Tensor) -> Tensor:
         """(R, C) features -> (R,) Mahalanobis distance to the nearest class centre."""
         x = ((features - self.center) / self.spread).clamp(-FARTHEST, FARTHEST) @ self.whiten
-        return torch.cdist(x, self.centres, compute_mode="use_mm_for_euclid_dist").amin(1).clamp(max=FARTHEST)
+        return nearest(x, self.centres).clamp(max=FARTHEST)
 
     def forward(self, distance: Tensor, logits: Tensor) -> Tensor:
         """Distance (R, ...) and logits (R, K, ...) -> lack of support (R, ...), at least 0, in float64.

@@ -53,7 +53,7 @@ class HeldOut(nn.Module):
     def forward(self, prediction: Tensor, place: Tensor, levels: int) -> Tensor:
         """(N, D, ...) predictions and (N, A, ...) places -> half-widths (N, D, 2, L, ...)."""
         wide = [1, -1, *[1] * (prediction.dim() - 2)]
-        inputs = torch.cat([prediction, place.expand(len(prediction), *place.shape[1:])], 1).float()
+        inputs = torch.cat([prediction, place.expand(prediction.shape[0], *place.shape[1:])], 1).float()
         inside = inputs.maximum(self.low.reshape(wide)).minimum(self.high.reshape(wide))
         return _bounds(self.heads.pointwise(inside)["quantile"], levels, 1)
 

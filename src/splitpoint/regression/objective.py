@@ -16,6 +16,7 @@ from splitpoint.cache import Table
 from splitpoint.consistency import Mars
 from splitpoint.heads import Heads
 from splitpoint.losses import CoverageForm, coverage_loss, masked_mse, pinball_loss
+from splitpoint.operators import running_max
 from splitpoint.regression.checks import Judged
 from splitpoint.tasks import Rows
 from splitpoint.training import Losses
@@ -202,7 +203,7 @@ def shaped_bounds(bounds: Tensor, mars: Mars, shape: Tensor, more: Sequence[Tens
     mixed = c0 * bounds + c1 * sides + c2
     for coefficient, part in zip(rest, more, strict=True):
         mixed = mixed + coefficient * part
-    return mixed if bounds.shape[3] == 1 else mixed.cummax(3).values
+    return running_max(mixed, 3)
 
 
 def summary(table: Table, levels: tuple[float, ...]) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ from splitpoint.groups import Owners
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.marginals import without
+from splitpoint.operators import running_max
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.predictor import PostHocPredictor
 from splitpoint.regression.checks import Judged
@@ -207,7 +208,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             up, down = scale_factors(mars, self.method.factor_limit)
             return bounds * torch.stack([down, up], 2).unsqueeze(3)
         factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
-        return (bounds * factors).cummax(3).values
+        return running_max(bounds * factors, 3)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
