@@ -65,21 +65,18 @@ class Derived(nn.Module):
             self.register_buffer(name, tensor.detach().contiguous(), persistent=False)
         self._sources = list(sources)
         self._seen = [dict(source) for source in self._sources]
-        self._given = [own for source in self._seen for own in source.values() if own is not None]
-        self._versions = _versions(self._given)
+        given = (own for source in self._seen for own in source.values() if own is not None)
+        self._counted = [own for own in given if not own.is_inference()]
+        self._versions = [own._version for own in self._counted]
         self.training = False
 
     @property
     def current(self) -> bool:
         """Whether the sources hold the very tensors that they held, unchanged."""
         try:
-            return self._sources == self._seen and _versions(self._given) == self._versions
+            return self._sources == self._seen and [own._version for own in self._counted] == self._versions
         except (RuntimeError, ValueError, TypeError):  # of other tensors in their place
             return False
-
-
-def _versions(tensors: Sequence[Tensor]) -> list[int]:
-    return [0 if own.is_inference() else own._version for own in tensors]
 
 
 def sources_of(*modules: nn.Module | None) -> Iterator[dict[str, Tensor | None]]:
@@ -139,13 +136,13 @@ def answer(tensors: Mapping[str, Tensor], features: Tensor) -> Found:
     squares = tensors["squares"]
     wide = len(squares)
     product = torch.addmm(tensors["offset"], x, tensors["matrix"])
-    whitened = product[:, :wide]
+    whitened = product.narrow(1, 0, wide)
     leverages = torch.addmm(tensors["floors"], whitened * whitened, squares)
-    own = leverages[:, -1:]
+    own = leverages.narrow(1, leverages.shape[1] - 1, 1)
     within = own.minimum(tensors["reach"])
     beyond = own / within
     first = torch.addcmul(tensors["bias"], within.log_(), tensors["slope"])
-    first = first.addcmul_(product[:, wide:], beyond.rsqrt())
+    first = first.addcmul_(product.narrow(1, wide, product.shape[1] - wide), beyond.rsqrt())
     return Found(_later(tensors, first), leverages.clamp_(max=FARTHEST), beyond.minimum(tensors["farthest"]))
 
 

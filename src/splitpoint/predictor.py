@@ -257,7 +257,10 @@ class PostHocPredictor(Predictor[P]):
             )
         with torch.no_grad():
             reading = self.tap(*args, **kwargs)
-            with torch.autocast(reading.output.device.type, enabled=False):
+            kind = reading.output.device.type
+            if not torch.is_autocast_enabled(kind):
+                return self.of_reading(reading)
+            with torch.autocast(kind, enabled=False):
                 return self.of_reading(reading)
 
     def of_reading(self, reading: Reading) -> P:

@@ -318,14 +318,17 @@ class RegressionAnswer:
 
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
+        own: dict[str, Any] = dict(vars(self))
+        if self.support is None:
+            own["support"] = self.epistemic
+        if self.mean.shape == like.shape and not layout.dense:
+            return RegressionPrediction(**own, reference=reference)
 
         def shaped(name: str, values: Tensor) -> Tensor:
             if name in ("lowers", "uppers"):
                 return torch.stack([layout.restore(value, like) for value in values.unbind(-1)], -1)
             return layout.restore(values, like)
 
-        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        own["support"] = self.epistemic if self.support is None else self.support
         own |= {name: shaped(name, values) for name, values in own.items() if isinstance(values, Tensor)}
         return RegressionPrediction(**own, reference=reference)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from splitpoint.consistency import Mars
 from splitpoint.folded import Derived, Found, Standardised, answer, folded, sources_of
 from splitpoint.heads import Heads
+from splitpoint.operators import running_max
 from splitpoint.regression.objective import Outputs
 from splitpoint.regression.support import JointLeverage
 
@@ -26,24 +27,29 @@ class FoldedRegression(Derived):
         heads: a stack of one.
         joint: the leverage of several layers, or None.
         outputs: meaning of the heads' outputs.
-        shape: (D, 2, L, 3) coefficients.
-        scale: (D,) of the residuals.
+        own: with ``shape`` (D, 2, L, 3), the coefficients, and ``scale`` (D,) of the residuals.
     """
 
     def __init__(
-        self, heads: Heads, joint: JointLeverage | None, outputs: Outputs, shape: Tensor, scale: Tensor
+        self, heads: Heads, joint: JointLeverage | None, outputs: Outputs, own: Mapping[str, Tensor | None]
     ) -> None:
+        shape, scale = own["shape"], own["scale"]
+        assert shape is not None
+        assert scale is not None
         numbers, levels = len(scale), len(outputs.levels)
         quantiles = torch.arange(numbers * 2 * levels).reshape(numbers, -1)
         mars = torch.arange(numbers * 3).reshape(numbers, -1) + quantiles.numel()
         order = torch.cat([quantiles, mars], 1).flatten().to(scale.device)
         more = None if joint is None else Standardised(joint.center, joint.spread, joint.whiten, joint.floor)
         tensors = folded(heads, more, order) | _linear(shape, scale)
-        super().__init__([*sources_of(heads, joint), {"shape": shape, "scale": scale}], tensors)
+        super().__init__([*sources_of(heads, joint), own], tensors)
         self.outputs, self.levels = numbers, levels
 
-    def forward(self, parts: Sequence[Tensor]) -> tuple[Tensor, Mars, Found]:
-        """Half-widths (N, D, 2, L) and MARs (N, D) of features (N, C_i) side by side, and what the heads say of them."""
+    def forward(self, parts: Sequence[Tensor], widen: bool) -> tuple[Tensor, Mars, Found]:
+        """Half-widths (N, D, 2, L) and MARs (N, D) of features (N, C_i) side by side, and what the heads say of them.
+
+        Half-widths that `widen` grow beyond the reach of the training rows, see `RegressionPredictor.widened`.
+        """
         tensors = self._buffers
         found = answer(tensors, torch.cat(parts, 1) if len(parts) > 1 else parts[0])
         steps, matrix, constant = F.softplus(found.raw), tensors["linear"], tensors["constant"]
@@ -53,9 +59,12 @@ class FoldedRegression(Derived):
         else:
             values = torch.baddbmm(constant, steps.unflatten(1, (self.outputs, -1)).movedim(1, 0), matrix).movedim(0, 1)
         sides = 2 * self.levels
-        total, up, down = values[:, :, sides:].unbind(2)
-        bounds = values[:, :, :sides].unflatten(2, (2, self.levels))
-        return bounds if self.levels == 1 else bounds.cummax(3).values, Mars(total, up, down), found
+        total, up, down = values.narrow(2, sides, 3).unbind(2)
+        bounds = values.narrow(2, 0, sides)
+        if widen and found.beyond is not None:
+            bounds = bounds.addcmul(bounds, found.beyond.log().unsqueeze(2), value=0.5)
+        bounds = running_max(bounds.view(-1, self.outputs, 2, self.levels), 3)
+        return bounds, Mars(total, up, down), found
 
 
 def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
