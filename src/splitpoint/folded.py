@@ -43,12 +43,12 @@ class Found(NamedTuple):
     Attributes:
         raw: (N, M) outputs of all trunks, side by side.
         leverages: (N, 1) or (N, 2) leverages, that of the heads last; None without leverage.
-        beyond: (N, 1) squared distance from the data over that of the reach of training rows, at least 1.
+        far: (N, 1) logarithm of the squared distance from the data over that of the reach of training rows, at least 0.
     """
 
     raw: Tensor
     leverages: Tensor | None = None
-    beyond: Tensor | None = None
+    far: Tensor | None = None
 
 
 class Derived(nn.Module):
@@ -120,7 +120,8 @@ def folded(heads: Heads, more: Standardised | None = None, order: Tensor | None 
         slope = weight[width:] / heads.log_spread[0].double()
         bias = bias - slope * heads.log_mean[0].double()
         reach = heads.reach[0].double()
-        tensors |= {"slope": slope, "reach": reach, "farthest": (FARTHEST / reach).clamp(min=1), "offset": offset}
+        tensors |= {"slope": slope, "reach": reach.log(), "farthest": (FARTHEST / reach).log().clamp(min=0)}
+        tensors |= {"offset": offset}
         tensors |= {"floors": torch.cat(floors, 1), "squares": torch.block_diag(*(offset.new_ones(n, 1) for n in sizes))}
     tensors |= {"center": center, "spread": spread, "matrix": matrix, "bias": bias}
     for number, (own_weight, own_bias) in enumerate(later):
@@ -138,12 +139,12 @@ def answer(tensors: Mapping[str, Tensor], features: Tensor) -> Found:
     product = torch.addmm(tensors["offset"], x, tensors["matrix"])
     whitened = product.narrow(1, 0, wide)
     leverages = torch.addmm(tensors["floors"], whitened * whitened, squares)
-    own = leverages.narrow(1, leverages.shape[1] - 1, 1)
+    own = leverages.narrow(1, leverages.shape[1] - 1, 1).log()
     within = own.minimum(tensors["reach"])
-    beyond = own / within
-    first = torch.addcmul(tensors["bias"], within.log_(), tensors["slope"])
-    first = first.addcmul_(product.narrow(1, wide, product.shape[1] - wide), beyond.rsqrt())
-    return Found(_later(tensors, first), leverages.clamp_(max=FARTHEST), beyond.minimum(tensors["farthest"]))
+    far = own - within
+    first = torch.addcmul(tensors["bias"], within, tensors["slope"])
+    first = first.addcmul_(product.narrow(1, wide, product.shape[1] - wide), (far * -0.5).exp_())
+    return Found(_later(tensors, first), leverages.clamp_(max=FARTHEST), far.minimum(tensors["farthest"]))
 
 
 def _later(tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:

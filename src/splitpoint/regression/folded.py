@@ -61,8 +61,8 @@ class FoldedRegression(Derived):
         sides = 2 * self.levels
         total, up, down = values.narrow(2, sides, 3).unbind(2)
         bounds = values.narrow(2, 0, sides)
-        if widen and found.beyond is not None:
-            bounds = bounds.addcmul(bounds, found.beyond.log().unsqueeze(2), value=0.5)
+        if widen and found.far is not None:
+            bounds = bounds.addcmul(bounds, found.far.unsqueeze(2), value=0.5)
         bounds = running_max(bounds.view(-1, self.outputs, 2, self.levels), 3)
         return bounds, Mars(total, up, down), found
 

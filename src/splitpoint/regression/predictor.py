@@ -73,13 +73,13 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             parts.insert(0, features.new_zeros(features.shape[0], extra) if context is None else context)
         wide, mars, found = self._folded().forward(parts, self.method.widen)
         mean = self.task.canonical(self.layout.output(output))
-        if found.beyond is None:
+        if found.leverages is None:
             answer = self._answered(mean, wide, mars)
         else:
             *support, leverage = found.leverages.split(1, 1)
             if support and context is None:
                 support = [torch.full_like(leverage, torch.nan)]
-            answer = self._answered(mean, wide, mars, leverage, found.beyond, *support)
+            answer = self._answered(mean, wide, mars, leverage, found.far, *support)
         prediction: Any = answer.prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
@@ -102,8 +102,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         bounds, mars = self.half_widths(raw, mean, place)
         if "leverage" not in raw:
             return self._answered(mean, bounds, mars)
-        beyond = self._beyond(raw["leverage"])
-        return self._answered(mean, self._widened(bounds, beyond), mars, raw["leverage"], beyond)
+        far = self._far(raw["leverage"])
+        return self._answered(mean, self._widened(bounds, far), mars, raw["leverage"], far)
 
     def _answered(
         self,
@@ -111,7 +111,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         wide: Tensor,
         mars: Mars,
         leverage: Tensor | None = None,
-        beyond: Tensor | None = None,
+        far: Tensor | None = None,
         support: Tensor | None = None,
     ) -> RegressionAnswer:
         """The answer from uncalibrated half-widths and MARs.
@@ -128,12 +128,12 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             wide: (N, D, 2, L, ...) half-widths, see `widened`.
             mars: (N, D, ...) before the total one grows.
             leverage: (N, 1, ...), None where the heads have none.
-            beyond: (N, 1, ...) see `_beyond`.
+            far: (N, 1, ...) see `_far`.
             support: (N, 1) leverage of several layers, where they are read.
         """
-        if leverage is not None and beyond is not None:
-            excess = _excess(leverage, beyond)
-            root = (excess + 1).sqrt()
+        if leverage is not None and far is not None:
+            gain = _gain(leverage, far)
+            root = gain + 1
             mars = Mars(mars.total * root, mars.up, mars.down)
         down, up = self._calibrated(wide, mars).unbind(2)
         if mean.dim() > 2:
@@ -146,7 +146,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             support, epistemic = consistency, consistency
             score = (sides + consistency.sqrt()).to(mars.up.dtype)
         else:
-            epistemic = product * (excess / (root + 1))
+            epistemic = product * gain
             score = (width + sides.to(width.dtype)) * root
             support = leverage if support is None else support
             support = support if support.shape == epistemic.shape else support.expand_as(epistemic)
@@ -186,9 +186,9 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         assert self.joint is not None
         return replace(answer, support=self.joint(context, features).expand_as(answer.epistemic))
 
-    def _beyond(self, leverage: Tensor) -> Tensor:
-        """Squared distance from the data over that of the reach of the training rows, at least 1."""
-        return (leverage / self.heads.reach.squeeze(0)).clamp(min=1)
+    def _far(self, leverage: Tensor) -> Tensor:
+        """Logarithm of the squared distance from the data over that of the reach of the training rows, at least 0."""
+        return (leverage / self.heads.reach.squeeze(0)).log().clamp(min=0)
 
     def widened(self, bounds: Tensor, raw: Mapping[str, Tensor]) -> Tensor:
         """Half-widths (N, D, 2, L, ...) that grow with the distance from the data beyond the reach of training rows.
@@ -196,16 +196,16 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         They grow by one plus the logarithm of distance over reach: in proportion at first, and with measure where a
         feature that training rows hardly moved makes the distance huge.
         """
-        return self._widened(bounds, self._beyond(raw["leverage"])) if "leverage" in raw else bounds
+        return self._widened(bounds, self._far(raw["leverage"])) if "leverage" in raw else bounds
 
-    def _widened(self, bounds: Tensor, beyond: Tensor) -> Tensor:
-        return bounds.addcmul(bounds, beyond.log()[:, None, None], value=0.5) if self.method.widen else bounds
+    def _widened(self, bounds: Tensor, far: Tensor) -> Tensor:
+        return bounds.addcmul(bounds, far[:, None, None], value=0.5) if self.method.widen else bounds
 
     def _growth(self, raw: Mapping[str, Tensor]) -> Tensor | None:
         """How many times as wide (N, 1, ...) half-widths become; None where they stay."""
         if "leverage" not in raw or not self.method.widen:
             return None
-        return 1 + self._beyond(raw["leverage"]).log() / 2
+        return 1 + self._far(raw["leverage"]) / 2
 
     @property
     def unit(self) -> Tensor:
@@ -227,8 +227,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         place = part["place"].to(device) if self.held_out is not None else None
         bounds, mars = self.half_widths(raw, part["output"].to(device), place)
         if "leverage" in raw:
-            excess = _excess(raw["leverage"], self._beyond(raw["leverage"]))
-            mars = mars._replace(total=mars.total * (1 + excess).sqrt())
+            gain = _gain(raw["leverage"], self._far(raw["leverage"]))
+            mars = mars._replace(total=mars.total * (1 + gain))
         return raw, bounds, mars
 
     def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
@@ -269,13 +269,13 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         return running_max(bounds * factors, 3)
 
 
-def _excess(leverage: Tensor, beyond: Tensor) -> Tensor:
-    """How far ``growth = (1 + lev) max(1, lev / reach)`` exceeds 1, without the rounding of ``growth - 1``.
+def _gain(leverage: Tensor, far: Tensor) -> Tensor:
+    """``sqrt(growth) - 1`` without the rounding of ``growth = (1 + lev) max(1, lev / reach)``.
 
-    The first factor is the growth of a linear layer's squared error, the second, `beyond`, that of the squared distance
-    from the data beyond the reach of the training rows.
+    The first factor is the growth of a linear layer's squared error, the second, whose logarithm is `far`, that of the
+    squared distance from the data beyond the reach of the training rows.
     """
-    return (beyond - 1).addcmul_(leverage, beyond)
+    return leverage.log1p().add_(far).mul_(0.5).expm1_()
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
