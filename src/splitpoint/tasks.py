@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from splitpoint.conformal import Conformity
 from splitpoint.consistency import entropy
 from splitpoint.errors import DataError, SettingsError, ShapeError
-from splitpoint.layout import Layout
+from splitpoint.layout import Layout, single
 from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction, aligned
 
 TaskName = Literal["regression", "classification"]
@@ -142,7 +142,7 @@ class Regression(Task):
 
     def canonical(self, output: Tensor) -> Tensor:
         """The numbers, in float32 or float64."""
-        return output if output.dtype == torch.float64 else output.float()
+        return output if output.dtype == torch.float64 else single(output)
 
     def targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:
         """Residuals ``y - f(x)`` and outputs, in float64 where the model answers so, which may be beyond float32."""
@@ -214,7 +214,7 @@ class Classification(Task):
 
     def canonical(self, output: Tensor) -> Tensor:
         """Logits (N, K, ...); one output D = 1 stands for K = 2 classes."""
-        output = output if output.dtype == torch.float64 else output.float()
+        output = output if output.dtype == torch.float64 else single(output)
         tiny = torch.finfo(output.dtype).tiny
         if output.shape[1] > 1:
             return output if self.output == "logits" else output.clamp(min=tiny).log()

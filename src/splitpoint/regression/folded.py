@@ -53,9 +53,10 @@ class FoldedRegression(Derived):
         tensors = self._buffers
         found = answer(tensors, torch.cat(parts, 1) if len(parts) > 1 else parts[0])
         steps, matrix, constant = F.softplus(found.raw), tensors["linear"], tensors["constant"]
-        steps = steps.to(matrix.dtype)
+        if steps.dtype != matrix.dtype:
+            steps = steps.to(matrix.dtype)
         if self.outputs == 1:
-            values = torch.addmm(constant[0], steps, matrix[0]).unsqueeze(1)
+            values = torch.addmm(constant, steps, matrix).unsqueeze(1)
         else:
             values = torch.baddbmm(constant, steps.unflatten(1, (self.outputs, -1)).movedim(1, 0), matrix).movedim(0, 1)
         sides = 2 * self.levels
@@ -68,7 +69,7 @@ class FoldedRegression(Derived):
 
 
 def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
-    """Matrices ``linear`` (D, 2 L + 3, 2 L + 3) and what is added, ``constant`` (D, 1, 2 L + 3)."""
+    """Matrices ``linear`` (D, 2 L + 3, 2 L + 3) and what is added, ``constant`` (D, 1, 2 L + 3), without D where it is 1."""
     numbers, _, levels, _ = shape.shape
     wide = shape.double()
     wide = torch.where((wide == 0).all(-1, keepdim=True), wide.flip(1), wide)
@@ -89,4 +90,5 @@ def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
     matrix[:, mars, mars] = torch.eye(3, dtype=wide.dtype, device=wide.device)
     kind = torch.float64 if scale.dtype == torch.float64 else torch.float32
     times = scale.double()[:, None, None]
-    return {"linear": (matrix * times).to(kind), "constant": (constant * times).to(kind)}
+    found = {"linear": (matrix * times).to(kind), "constant": (constant * times).to(kind)}
+    return {name: own.squeeze(0) for name, own in found.items()}

@@ -147,7 +147,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             score = (sides + consistency.sqrt()).to(mars.up.dtype)
         else:
             epistemic = product * gain
-            score = (width + sides.to(width.dtype)) * root
+            score = (width + mars.up + mars.down) * root if sides.dtype != width.dtype else (width + sides) * root
             support = leverage if support is None else support
             support = support if support.shape == epistemic.shape else support.expand_as(epistemic)
         return RegressionAnswer(
@@ -167,8 +167,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
 
     def _squared(self, mars: Mars) -> Mars:
         """The same in a type that holds their squares."""
-        wide = torch.promote_types(self._squares, mars.total.dtype)
-        return mars if mars.total.dtype == wide else Mars(*(mar.to(wide) for mar in mars))
+        return mars if self._squares == torch.float32 else Mars(*(mar.to(self._squares) for mar in mars))
 
     def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:
         changed = dict(tensors)
