@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.consistency import Mars
-from splitpoint.folded import Derived, Found, Standardised, answer, folded, sources_of
+from splitpoint.folded import Derived, Found, Standardised, answer, folded, narrow_product, sources_of
 from splitpoint.heads import Heads
 from splitpoint.operators import running_max
 from splitpoint.regression.objective import Outputs
@@ -56,7 +56,7 @@ class FoldedRegression(Derived):
         if steps.dtype != matrix.dtype:
             steps = steps.to(matrix.dtype)
         if self.outputs == 1:
-            values = torch.addmm(constant, steps, matrix).unsqueeze(1)
+            values = narrow_product(constant, steps, matrix).unsqueeze(1)
         else:
             values = torch.baddbmm(constant, steps.unflatten(1, (self.outputs, -1)).movedim(1, 0), matrix).movedim(0, 1)
         sides = 2 * self.levels
@@ -69,7 +69,10 @@ class FoldedRegression(Derived):
 
 
 def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
-    """Matrices ``linear`` (D, 2 L + 3, 2 L + 3) and what is added, ``constant`` (D, 1, 2 L + 3), without D where it is 1."""
+    """Matrices ``linear`` (D, 2 L + 3, 2 L + 3) and what is added, ``constant`` (D, 1, 2 L + 3).
+
+    Of one output without D and turned round, as `narrow_product` takes them.
+    """
     numbers, _, levels, _ = shape.shape
     wide = shape.double()
     wide = torch.where((wide == 0).all(-1, keepdim=True), wide.flip(1), wide)
@@ -91,4 +94,4 @@ def _linear(shape: Tensor, scale: Tensor) -> dict[str, Tensor]:
     kind = torch.float64 if scale.dtype == torch.float64 else torch.float32
     times = scale.double()[:, None, None]
     found = {"linear": (matrix * times).to(kind), "constant": (constant * times).to(kind)}
-    return {name: own.squeeze(0) for name, own in found.items()}
+    return {name: own[0].T for name, own in found.items()} if numbers == 1 else found
