@@ -60,7 +60,7 @@ def curved(seed: int, rows: int) -> Data:
 
 def digits(_seed: int, _rows: int) -> Data:
     """Handwritten digits, six views side by side."""
-    with np.load(file_of("multiview/handwritten.npz")) as file:
+    with np.load(file_of("multiview/handwritten.npz"), allow_pickle=False) as file:
         x = torch.from_numpy(np.concatenate([file[f"view{view}"] for view in range(6)], 1)).float()
         return x, torch.from_numpy(file["y"].astype(np.int64))
 

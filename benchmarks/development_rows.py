@@ -41,10 +41,10 @@ def overfit_mlp() -> Cell:
     Foreign are test rows with every feature shuffled, normal noise, and photographed faces: the first features of
     the PIE set, standardised by themselves.
     """
-    with np.load(file_of("multiview/handwritten.npz")) as file:
+    with np.load(file_of("multiview/handwritten.npz"), allow_pickle=False) as file:
         x = torch.from_numpy(np.concatenate([file[f"view{view}"] for view in range(6)], 1)).float()
         label = torch.from_numpy(file["y"].astype(np.int64))
-    with np.load(file_of("multiview/pie.npz")) as file:
+    with np.load(file_of("multiview/pie.npz"), allow_pickle=False) as file:
         faces = torch.from_numpy(np.concatenate([file[f"view{view}"] for view in range(3)], 1)).float()
     faces = faces[:, : x.shape[1]]
     faces = (faces - faces.mean(0)) / faces.std(0).clamp_min(1e-6)
@@ -111,7 +111,7 @@ def fsdd() -> Cell:
     Foreign are two other speakers (near: the digits are the same), the test clips played backwards, white noise, and
     chords of gliding tones, as long as test clips.
     """
-    with np.load(file_of("fsdd_8khz.npz")) as file:
+    with np.load(file_of("fsdd_8khz.npz"), allow_pickle=False) as file:
         ends, wave = file["offset"], torch.from_numpy(file["wave"].astype(np.float32) / 2**15)
         label, stranger = torch.from_numpy(file["digit"].astype(np.int64)), np.isin(file["speaker"], STRANGERS)
     clips = [wave[start:stop] for start, stop in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""What the library promises under concurrency, damage, hostile input and extreme numbers, and on how many cases it held.
+"""What is promised under concurrency, damage, hostile input and extreme numbers, and on how many cases it held.
 
     python benchmarks/hardening.py [--quick] [--only PART ...]
 

@@ -42,7 +42,7 @@ RECIPES: dict[str, sp.SplitPointRegressor] = {
 
 def rows_of(name: str, trial: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Standardised training and validation rows of one split, float32."""
-    with np.load(find(f"uci/{name}.npz")) as file:
+    with np.load(find(f"uci/{name}.npz"), allow_pickle=False) as file:
         if f"train_{trial}" not in file:
             raise SystemExit(
                 f"Expected the customary splits in uci/{name}.npz, but it has no train_{trial}; see docs/data.md."

@@ -36,7 +36,7 @@ def table(name: str) -> Pair:
         x = torch.rand(6000, 10, generator=generator)
         clean = 10 * (torch.pi * x[:, 0] * x[:, 1]).sin() + 20 * (x[:, 2] - 0.5).square() + 10 * x[:, 3] + 5 * x[:, 4]
         return x, (clean + (0.5 + 2 * x[:, 1]) * torch.randn(len(x), generator=generator)).unsqueeze(1)
-    with np.load(file_of(f"uci/{name}.npz")) as file:
+    with np.load(file_of(f"uci/{name}.npz"), allow_pickle=False) as file:
         rows = file["train_0"]
         x, y = file["X"][rows].astype(np.float64), file["y"][rows].astype(np.float64).reshape(-1, 1)
     return torch.from_numpy(x), torch.from_numpy(y)

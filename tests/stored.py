@@ -43,13 +43,17 @@ def labels(rows=60, classes=3, seed=1):
 def regression(model=None, outputs=1, calibrated=False, confidence_level=0.9, **settings):
     method = sp.SplitPointRegressor(confidence_level, **FAST | settings)
     calibration = task(80, outputs, seed=2) if calibrated else None
-    return method.fit(model or Net(outputs), task(outputs=outputs), calibration=calibration, progress=False)
+    return method.fit(
+        Net(outputs) if model is None else model, task(outputs=outputs), calibration=calibration, progress=False
+    )
 
 
 def classification(model=None, classes=3, calibrated=False, **settings):
     method = sp.SplitPointClassifier(**{"epochs": 2} | settings)
     calibration = labels(80, classes, seed=2) if calibrated else None
-    return method.fit(model or Net(classes), labels(classes=classes), calibration=calibration, progress=False)
+    return method.fit(
+        Net(classes) if model is None else model, labels(classes=classes), calibration=calibration, progress=False
+    )
 
 
 def saved(uq, folder):

@@ -12,8 +12,8 @@ from torch import nn
 import splitpoint as sp
 from properties import examples
 from splitpoint.cache import Table, feature_moments
-from splitpoint.calibration import GRID, conformal_factor, reference
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.calibration import GRID, conformal_factor, image_reference, reference
+from splitpoint.errors import DataError, SettingsError, SplitPointWarning
 from splitpoint.regression.objective import fit_shape
 
 
@@ -159,23 +159,72 @@ def test_moments_are_numpys(offset, monkeypatch):
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.95, 0.999])
-@pytest.mark.parametrize("rows", [1, 2, 57, 3000])
-def test_reference_quantiles_are_numpys(quantile, rows):
+@pytest.mark.parametrize("rows", [1, 2, 19, 57, 999, 3000])
+def test_the_threshold_is_the_score_of_rank_ceil_n_plus_one_times_the_quantile(rows, quantile):
     score = drawn(rows, rows, 3).square().double()
-    found = reference([score], (3,), quantile)
-    np.testing.assert_allclose(found.threshold, np.quantile(score.numpy(), quantile, axis=0), rtol=1e-12)
-    grid = np.quantile(score.numpy(), np.linspace(0, 1, GRID), axis=0).T
-    np.testing.assert_allclose(found.quantiles, grid, rtol=1e-9, atol=1e-12)
+    rank = math.ceil(round((rows + 1) * quantile, 9))
+    if rank > rows:
+        needed = math.ceil(round(quantile / (1 - quantile), 9))
+        with pytest.raises(DataError, match=f"at least {needed} rows to set a threshold at .* but got {rows}; give"):
+            reference([score], (3,), quantile)
+        return
+    found, ordered = reference([score], (3,), quantile), np.sort(score.numpy(), axis=0)
+    np.testing.assert_array_equal(found.threshold, ordered[rank - 1])
+    kept = ordered.T if rows <= GRID else ordered.T[:, [-(-i * (rows + 1) // 1000) - 1 for i in range(1, 1000)]]
+    np.testing.assert_array_equal(found.quantiles, kept)
     pooled = reference([score], (), quantile)
-    np.testing.assert_allclose(pooled.threshold, np.quantile(score.numpy(), quantile), rtol=1e-12)
+    assert (
+        float(pooled.threshold) == np.sort(score.numpy(), axis=None)[math.ceil(round((3 * rows + 1) * quantile, 9)) - 1]
+    )
+
+
+@pytest.mark.parametrize("rows", [20, 57, 999, 1000, 12_345])
+@pytest.mark.parametrize("tied", [False, True])
+def test_percentiles_are_those_of_the_conformal_p_value_and_go_with_the_flags(rows, tied):
+    known, new = drawn(rows, rows).double(), torch.cat([drawn(1, 500).double(), torch.tensor([-99.0, 99.0]).double()])
+    if tied:
+        known, new = (4 * known).round(), (4 * new).round()
+    found = reference([known], (), 0.9)
+    p = (1 + (known >= new[:, None]).sum(1)).double() / (rows + 1)
+    percent = found.percentile(new)
+    lag = 1e-9 if rows <= GRID else 100 / (GRID + 1)
+    assert (percent <= 100 * (1 - p) + 1e-9).all()
+    assert (percent >= 100 * (1 - p) - lag).all()
+    assert torch.equal(found.flagged(new), percent >= 90 - 1e-9)
+
+
+@pytest.mark.parametrize("rows", [20, 50, 200, 1000])
+@pytest.mark.parametrize("tied", [False, True])
+def test_false_alarms_are_no_more_than_the_quantile_allows(rows, tied):
+    """Over many references of any size; with 20 rows the plain quantile flags .09 of fresh rows in place of .05."""
+    trials, fresh = 3000, 50
+    scores = drawn(rows, trials, rows + fresh).double().abs() ** 3
+    if tied:
+        scores = (2 * scores).round()
+    shares, reached = [], []
+    for row in scores:
+        found = reference([row[:rows]], (), 0.95)
+        shares.append(float(found.flagged(row[rows:]).double().mean()))
+        reached.append(float((found.percentile(row[rows:]) >= 95).double().mean()))
+    for found in (np.array(shares), np.array(reached)):
+        assert found.mean() <= 0.05 + 2 * found.std() / math.sqrt(trials)
+        assert tied or found.mean() >= 0.05 - 1 / (rows + 1) - 3 * found.std() / math.sqrt(trials)
 
 
 def test_maps_have_a_reference_for_each_channel():
     score = drawn(0, 20, 2, 3, 4).double()
     found = reference([score], (2, 1, 1), 0.9)
     assert found.threshold.shape == (2, 1, 1)
-    expected = np.quantile(score.numpy(), 0.9, axis=(0, 2, 3))
-    np.testing.assert_allclose(found.threshold.flatten(), expected, rtol=1e-12)
+    expected = np.sort(score.movedim(1, 0).flatten(1).numpy(), axis=1)[:, math.ceil(0.9 * 241) - 1]
+    np.testing.assert_array_equal(found.threshold.flatten(), expected)
+
+
+def test_too_few_images_are_told_and_flagged_above_the_largest():
+    score = drawn(0, 12).abs()
+    with pytest.warns(SplitPointWarning, match=r"images: .* takes 19 images, .* of these 12, which 1 of 13"):
+        found = image_reference([score[:5], score[5:]], 0.95)
+    assert float(found.threshold) == float(score.max())
+    np.testing.assert_array_equal(found.quantiles, score.sort().values)
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, 1.5, math.nan])

@@ -167,14 +167,15 @@ def test_too_few_calibration_rows():
     )
 
 
-def test_calibration_rows_on_one_side_only():
+def test_calibration_rows_with_too_few_on_one_side():
     _, model, x, y = case("regression")
     above = model(x).detach() + 1
+    above[:3] -= 2
     refused(
         sp.DataError,
         lambda: fit(REGRESSOR, model, (x, y), calibration=(x, above)),
         "on each side",
-        "but got 0",
+        "but got 3",
         "give more calibration data",
     )
 

@@ -1,6 +1,7 @@
 """The score of whole images: its distances against direct computation, and what predictions make of it."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -191,11 +192,19 @@ def test_strange_images_score_higher_and_are_flagged(uq):
     assert (foreign.percentile <= 100).all()
 
 
-def test_a_threshold_is_the_quantile_of_the_reference_images(uq):
-    score = uq(images(3)[0]).image.epistemic
-    assert int(uq(images(3)[0]).image.flagged.sum()) == int((score > score.quantile(0.95)).sum())
+def test_a_threshold_is_the_conformal_quantile_of_the_reference_images(uq):
+    score = uq(images(3)[0]).image.epistemic.sort().values
+    assert int(uq(images(3)[0]).image.flagged.sum()) == IMAGES - math.ceil(0.95 * (IMAGES + 1))
     other = fitted().set_threshold(uq(images(3)[0]), quantile=0.5)
-    assert float(other.image_threshold) == pytest.approx(float(score.quantile(0.5)), rel=1e-5)
+    assert float(other.image_threshold) == pytest.approx(float(score[math.ceil((IMAGES + 1) / 2) - 1]), rel=1e-5)
+
+
+def test_too_few_images_for_a_threshold_are_told_and_pixels_have_one():
+    with pytest.warns(sp.SplitPointWarning, match="images: .* takes 19 images, .* of these 12, which 1 of 13"):
+        few = fitted().set_threshold(images(3, 12)[0])
+    out = few(images(3, 12)[0])
+    assert not out.image.flagged.any()
+    assert float(out.flagged.double().mean()) == pytest.approx(0.05, abs=1e-3)
 
 
 def test_pixels_are_flagged_beside_images(uq):

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import splitpoint as sp
-from splitpoint.cache import DiskTable
 from splitpoint.errors import CacheError, DataError
 from splitpoint.recording import Recording, Source, record
 from splitpoint.tasks import Classification, Regression
@@ -92,17 +91,6 @@ def test_a_cache_of_other_groups_is_refused(tmp_path):
     for other in (None, torch.tensor([0, 1, 0, 1, 1])):
         with pytest.raises(CacheError, match=r"Expected the data that .* was recorded from, but batch"):
             recorded(model, rows, cache=tmp_path, groups=other)
-
-
-def test_a_cache_that_knows_no_images_is_refused(tmp_path, monkeypatch):
-    model, data = convolution(), images()
-    start = DiskTable.start
-    forget = lambda meta: {**meta, "columns": {k: v for k, v in meta["columns"].items() if k != "group"}}  # noqa: E731
-    with monkeypatch.context() as patch:
-        patch.setattr(DiskTable, "start", lambda self, meta: start(self, forget(meta)))
-        recorded(model, data, cache=tmp_path)
-    with pytest.raises(CacheError, match="Expected a feature cache that knows the image of every position, but"):
-        recorded(model, data, cache=tmp_path)
 
 
 def test_folds_and_held_back_rows_are_whole_images():

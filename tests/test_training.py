@@ -113,7 +113,7 @@ def test_named_epochs_are_taken_as_they_are():
         ({"patience": 0}, r"Expected patience >= 1 or None, but got 0\."),
         ({"learning_rate": 0}, r"Expected learning_rate > 0 and weight_decay >= 0, but got 0, 0\.0\."),
         ({"learning_rate": -1e-3}, "Expected learning_rate > 0"),
-        ({"learning_rate": math.nan}, "Expected learning_rate > 0"),
+        ({"learning_rate": math.nan}, "Expected learning_rate to be a finite number"),
         ({"weight_decay": -0.5}, r"and weight_decay >= 0, but got 0\.001, -0\.5\."),
         ({"held_back": 1.0}, r"Expected held_back in \[0, 1\), but got 1\.0\."),
         ({"held_back": -0.1}, r"Expected held_back in \[0, 1\), but got -0\.1\."),

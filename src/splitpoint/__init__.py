@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SplitPointError,
         SplitPointWarning,
         StorageError,
+        TrainingError,
     )
     from splitpoint.evaluation import evaluate
     from splitpoint.inspection import layers
@@ -56,6 +57,7 @@ __all__ = [
     "SplitPointRegressor",
     "SplitPointWarning",
     "StorageError",
+    "TrainingError",
     "__version__",
     "attacks",
     "baselines",
@@ -90,6 +92,7 @@ _NAMES = {
         "SplitPointError",
         "SplitPointWarning",
         "StorageError",
+        "TrainingError",
     ),
     "evaluation": ("evaluate",),
     "inspection": ("layers",),

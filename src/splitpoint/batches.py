@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from splitpoint.errors import DataError
 from splitpoint.frozen import frozen
+from splitpoint.model_inputs import converted, to_convert
+from splitpoint.tensors import from_numpy, numbers
 from splitpoint.wrappers import unwrapped
 
 Data: TypeAlias = "DataLoader[Any] | Dataset[Any] | Iterable[Any]"
@@ -38,7 +40,11 @@ class Batch:
     target: Tensor | None
 
     def to(self, model: nn.Module) -> Batch:
-        """The batch on the device of `model`, NumPy floats in the precision of `model`."""
+        """The batch on the device of `model`, arranged and in the types that `model` takes.
+
+        NumPy floats come in the precision of `model`, other inputs where it does not take them otherwise; see
+        `model_inputs`.
+        """
         device, dtype = placement(model)
 
         def move(item: Any) -> Any:
@@ -49,7 +55,21 @@ class Batch:
 
         target = None if self.target is None else self.target.to(device)
         moved = Batch(tuple(mapped(move, arg) for arg in self.args), mapped(move, self.kwargs), target)
-        return moved.arranged(model)
+        return moved.arranged(model).suited(model, dtype)
+
+    def suited(self, model: nn.Module, own: torch.dtype) -> Batch:
+        """The batch in the types that the model takes, whose weights are of the type `own`."""
+        inputs = self.inputs()
+        if all(value.dtype == own for value in inputs.values()):
+            return self
+        values = list(inputs.values())
+        first = unwrapped(model[0] if isinstance(model, nn.ModuleList) else model)
+
+        def runs(tried: Sequence[Tensor]) -> bool:
+            return self.with_inputs(dict(zip(inputs, tried, strict=True)))._runs(first)
+
+        places = to_convert(model, values, own, runs)
+        return self.with_inputs(dict(zip(inputs, converted(values, places, own), strict=True))) if places else self
 
     def arranged(self, model: nn.Module) -> Batch:
         """The batch as the `forward` of the model takes it: nested inputs as one argument, or each as one of its own.
@@ -131,15 +151,31 @@ class Batch:
         args = tuple(put(arg, (place,)) for place, arg in enumerate(self.args))
         return Batch(args, {key: put(value, (key,)) for key, value in self.kwargs.items()}, self.target)
 
-    def tensors(self) -> Iterator[Tensor]:
-        """Every tensor of the batch in a fixed order, for fingerprints."""
-        items = [*self.args, *(self.kwargs[key] for key in sorted(self.kwargs)), self.target]
+    def tensors(self, *, target: bool = True) -> Iterator[Tensor]:
+        """Every tensor of the batch in a fixed order, for fingerprints, with the `target` or without."""
+        items = [*self.args, *(self.kwargs[key] for key in sorted(self.kwargs)), self.target if target else None]
         for item in items:
             if isinstance(item, Tensor | np.ndarray):
                 yield item if isinstance(item, Tensor) else from_numpy(item)
             elif isinstance(item, Mapping | tuple | list):
                 parts = [item[key] for key in sorted(item)] if isinstance(item, Mapping) else item
                 yield from Batch(tuple(parts), {}, None).tensors()
+
+
+def suited_call(predictor: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of a call of a predictor in the types that its base takes: a forward pre-hook."""
+    base = predictor.base
+    assert isinstance(base, nn.Module)
+    own = placement(base)[1]
+
+    def move(item: Any) -> Any:
+        if not isinstance(item, np.ndarray):
+            return item
+        found = from_numpy(item)
+        return found.to(own) if found.is_floating_point() else found
+
+    moved = Batch(tuple(mapped(move, arg) for arg in args), mapped(move, kwargs), None).suited(base, own)
+    return moved.args, moved.kwargs
 
 
 def mapped(function: Callable[..., Any], item: Any, *others: Any) -> Any:
@@ -214,12 +250,6 @@ def _structure(item: Any) -> Any:
     return tuple(map(_structure, item)) if isinstance(item, tuple | list) else ""
 
 
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor of the array, sharing its memory where PyTorch can."""
-    shareable = array.flags.writeable and min(array.strides, default=0) >= 0
-    return torch.from_numpy(array if shareable else array.copy())
-
-
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Device and floating-point type of the model's first floating-point parameter or buffer."""
     for tensor in (*model.parameters(), *model.buffers()):
@@ -285,6 +315,9 @@ def whole_arrays(data: Any) -> dict[Any, Any] | None:
 
 
 def _slices(arrays: dict[Any, Any], batch_size: int) -> Iterator[Any]:
+    sparse = [key for key, value in arrays.items() if getattr(value, "layout", torch.strided) is not torch.strided]
+    if sparse:
+        raise DataError(f"Expected dense arrays, but the entries {sparse} are sparse; call to_dense() on them.")
     flat = [key for key, value in arrays.items() if value is not None and not getattr(value, "ndim", 0)]
     if flat:
         raise DataError(f"Expected arrays with rows, but the entries {flat} have none; pass them in batches instead.")
@@ -310,12 +343,7 @@ def _split(item: Any, inputs: int | None) -> Batch:
 
 
 def _target(value: Any) -> Tensor | None:
-    if value is None or isinstance(value, Tensor):
-        return None if value is None else value.detach()
-    try:
-        return from_numpy(np.asarray(value))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"Expected targets that form a tensor, but got {_kind(value)}.") from error
+    return None if value is None else numbers(value, "targets")
 
 
 def _kind(item: Any) -> str:
@@ -328,27 +356,28 @@ def _kind(item: Any) -> str:
 
 def output_tensor(raw: Any, key: str | int | None = None) -> Tensor:
     """The tensor among a model's outputs: itself, ``.logits``, the only entry of a mapping, or the entry `key`."""
-    if key is not None:
-        return _with_rows(_entry(raw, key))
+    found = _only(raw) if key is None else _entry(raw, key)
+    if found is None:
+        raise DataError(
+            "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
+            f"{_kind(raw)}; name the entry with output_key=."
+        )
+    if found.is_complex():
+        raise DataError("Expected a model that returns real numbers, but got complex ones; let it return their parts.")
+    return found.unsqueeze(0) if found.dim() == 0 else found  # `squeeze` leaves a single row without axes
+
+
+def _only(raw: Any) -> Tensor | None:
+    """The one tensor that a model returned, wherever it is; None where there is none or several."""
     if isinstance(raw, Tensor):
-        return _with_rows(raw)
-    if isinstance(getattr(raw, "logits", None), Tensor):
-        return _as_tensor(raw.logits)
-    if isinstance(raw, Mapping):
+        return raw
+    found: Any = getattr(raw, "logits", None)
+    if not isinstance(found, Tensor) and isinstance(raw, Mapping):
         names = [name for name in ("logits", "out") if name in raw] or list(raw)
-        if len(names) == 1 and isinstance(raw[names[0]], Tensor):
-            return _as_tensor(raw[names[0]])
-    elif isinstance(raw, Sequence) and len(raw) == 1 and isinstance(raw[0], Tensor):
-        return raw[0]
-    raise DataError(
-        "Expected the model to return a tensor, an object with .logits or a dict with one tensor, but got "
-        f"{_kind(raw)}; name the entry with output_key=."
-    )
-
-
-def _with_rows(output: Tensor) -> Tensor:
-    """An output without axes, as `squeeze` leaves it for a single row, is that row."""
-    return output.unsqueeze(0) if output.dim() == 0 else output
+        found = raw[names[0]] if len(names) == 1 else None
+    elif not isinstance(found, Tensor) and isinstance(raw, Sequence):
+        found = raw[0] if len(raw) == 1 else None
+    return found if isinstance(found, Tensor) else None
 
 
 def _entry(raw: Any, key: str | int) -> Tensor:
@@ -361,11 +390,6 @@ def _entry(raw: Any, key: str | int) -> Tensor:
         if isinstance(value, Tensor):
             return value
     raise DataError(f"Expected a tensor at output_key={key!r} of the model's output, but got {_kind(raw)}.")
-
-
-def _as_tensor(value: Any) -> Tensor:
-    assert isinstance(value, Tensor)
-    return value
 
 
 def one_pass(places: Tensor, generator: torch.Generator, count: int) -> Tensor:

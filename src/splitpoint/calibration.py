@@ -47,8 +47,8 @@ def reference(scores: Sequence[Tensor], shape: tuple[int, ...], quantile: float,
         quantile: share of in-distribution scores that stay unflagged, at least.
         counted: what the scores are of, for the message when there are too few.
     """
-    if not 0 < quantile < 1:
-        raise SettingsError(f"Expected a quantile in (0, 1), but got {quantile}.")
+    if isinstance(quantile, bool) or not isinstance(quantile, int | float) or not 0 < quantile < 1:
+        raise SettingsError(f"Expected a quantile in (0, 1), but got {quantile!r}.")
     channels = math.prod(shape)
     flat = [score.permute(channel_order(shape, score.dim())).reshape(channels, -1) for score in scores]
     ordered = torch.cat(flat, 1).sort(1).values

@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 
 
 def rank_of(count: int, level: float) -> int:
-    """``ceil((n + 1) level)``: the n scores of this rank, ascending, or below hold a fresh one with at least the level."""
+    """``ceil((n + 1) level)``: of n scores, that of this rank is at least a fresh one with a probability of `level`."""
     return math.ceil((count + 1) * level - 1e-9)
 
 
@@ -71,8 +71,8 @@ def conformal_factor(
     if rank > count:
         among = "" if owners is None else "groups (images, sequences) of "
         raise DataError(
-            f"Expected at least {rows_for(level)} calibration {among}{counted} for conformal prediction at level {level}, "
-            f"but got {count}; give more calibration data, a lower level or another method."
+            f"Expected at least {rows_for(level)} calibration {among}{counted} for conformal prediction at level "
+            f"{level}, but got {count}; give more calibration data, a lower level or another method."
         )
     return ratio.kthvalue(rank).values if owners is None else group_factor(ratio, level, owners)
 

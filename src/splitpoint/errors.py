@@ -29,6 +29,10 @@ class StorageError(SplitPointError, ValueError):
     """A saved file is damaged, of a newer format or made for another base model."""
 
 
+class TrainingError(SplitPointError, ValueError):
+    """A training diverged: a loss, a weight or what was fitted is no longer finite."""
+
+
 class SplitPointWarning(UserWarning):
     """A fit went through, but a check of its own says that some of its figures may be wrong."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from splitpoint.batches import Data
+from splitpoint.errors import SettingsError
 from splitpoint.metrics.classification import class_axis, without_class_axis
 from splitpoint.metrics.table import Evidence, measured, row_scores
 from splitpoint.prediction import (
@@ -40,6 +41,8 @@ def evaluate(
         adversarial: attacked inputs, such as those of `attacks.fgsm`.
         progress: whether to show progress bars.
     """
+    if not callable(getattr(uq, "labelled", None)):
+        raise SettingsError(f"Expected a fitted predictor to evaluate, but got a {type(uq).__name__}; call fit first.")
     parts, targets, scores = [], [], []
     for prediction, target in uq.labelled(data, progress):
         scores.append(row_scores(prediction))

@@ -19,6 +19,7 @@ from splitpoint.frozen import frozen
 from splitpoint.hooks import INPUT, METHOD, Pool, Recorder, Watched, find_module, first_tensor, recording, version
 from splitpoint.layer_setting import LayerSpec, label_of, method_name, modalities, name_of
 from splitpoint.layout import Layout, single
+from splitpoint.model_inputs import retold
 from splitpoint.wrappers import unwrapped
 
 
@@ -75,7 +76,11 @@ class Tap:
 
     def attached(self, *args: Any, **kwargs: Any) -> Reading:
         """The same with gradients, where they are on: for attacks on the inputs."""
-        output, recorders, own = self._watched(args, kwargs)
+        try:
+            output, recorders, own = self._watched(args, kwargs)
+        except Exception as error:
+            retold(error, self.model)
+            raise
         return self.reading(output_tensor(output, self.output_key), recorders, own)
 
     def live(self, *args: Any, **kwargs: Any) -> Reading:
@@ -191,10 +196,10 @@ def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
             f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
             "sp.layers(model, x) lists the layers that do."
         )
-    if value.dim() < 2 or value.shape[0] != output.shape[0]:
+    if value.layout is not torch.strided or value.dim() < 2 or value.shape[0] != output.shape[0]:
         raise LayerError(
-            f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
-            f"'{name}', but got {tuple(value.shape)}; choose another layer with layer=."
+            f"Expected dense features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
+            f"'{name}', but got {tuple(value.shape)} ({value.layout}); choose another layer with layer=."
         )
     return value
 

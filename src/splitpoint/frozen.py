@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from splitpoint.errors import LayerError
+from splitpoint.model_inputs import retold
 from splitpoint.wrappers import unwrapped
 
 OWN = (
@@ -44,7 +45,11 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     """A frozen view of `model`, and no gradients for as long as the context lasts."""
     made = FrozenView(model)
     with torch.no_grad():
-        yield made.module
+        try:
+            yield made.module
+        except Exception as error:
+            retold(error, model)
+            raise
     made.carry()
 
 

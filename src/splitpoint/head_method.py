@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from splitpoint.batch_rows import rows_of
 from splitpoint.batches import Batch, Data, labelled, output_tensor, placement
 from splitpoint.cache import Table
+from splitpoint.divergence import check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap, open_tap
 from splitpoint.groups import Groups, group_ids
@@ -23,9 +25,10 @@ from splitpoint.heads import Heads
 from splitpoint.image_support import PREFIX, ImageSupport
 from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
-from splitpoint.method import P, PostHoc, typified
+from splitpoint.method import P, PostHoc
 from splitpoint.networks import NetworkTraining
-from splitpoint.recording import Recording, Source, layout_of, rows_of
+from splitpoint.opening import layout_of
+from splitpoint.recording import Recording, Source
 from splitpoint.tasks import Rows
 from splitpoint.training import Losses, Training
 
@@ -85,6 +88,8 @@ class HeadMethod(Training, PostHoc[P]):
     def __post_init__(self) -> None:
         super().__post_init__()
         super(Training, self).__post_init__()
+        if not isinstance(self.cache, str | os.PathLike) or not os.fspath(self.cache):
+            raise SettingsError(f"Expected cache to be 'ram' or the name of a directory, but got {self.cache!r}.")
         if self.width is not None and self.width < 1:
             raise SettingsError(f"Expected width >= 1 or None, but got {self.width}.")
         if self.dense_steps is not None and self.dense_steps < 1:
@@ -210,7 +215,7 @@ class HeadMethod(Training, PostHoc[P]):
         if calibration is not None and self._reads_calibration:
             owners = None if calibration_groups is None else group_ids(calibration_groups)
             held_out = self._record(model, calibration, "calibration", progress, recording, owners)
-        return typified(self._after_joint(recording, companion, held_out, seed, progress), recording)
+        return self._after_joint(recording, companion, held_out, seed, progress).fitted_on(recording)
 
     @abstractmethod
     def _companion(self, rows: Rows, seed: int, device: torch.device) -> Companion:
@@ -268,7 +273,8 @@ def train_together(
     def step(batch: Batch) -> Tensor:
         reading = tap.live(*batch.args, **batch.kwargs)
         output = reading.output
-        rows = rows_of(layout, reading._replace(output=output.detach()), batch, source, next(numbers))
+        detached = reading._replace(output=output.detach())
+        rows = rows_of(layout, detached, batch.target, source.task, source.positions, next(numbers))
         stacked = {name: values.to(output.device)[None] for name, values in rows.items()}
         companion.follow(stacked)
         own = torch.stack(list(companion.loss(companion.heads, stacked).values())).sum()
@@ -287,7 +293,7 @@ def _first_look(model: nn.Module, data: Data, source: Source) -> tuple[Tap, Layo
     moved = first.to(model)
     tap, reading = open_tap(model, source.layer, moved, source.output_key)
     layout = layout_of(tap, reading, source.task)
-    return tap, layout, rows_of(layout, reading, moved, source, 0)
+    return tap, layout, rows_of(layout, reading, moved.target, source.task, source.positions, 0)
 
 
 def follow_features(heads: Heads, rows: Rows) -> None:
@@ -317,6 +323,7 @@ def _loop(
                 loss = step(batch.to(model))
                 loss.backward()
                 optimiser.step()
+            check_finite([model], "base model", optimiser.param_groups[0]["lr"])
             shown.set_postfix_str(f"loss {float(loss.detach()):.4g}", refresh=False)
             shown.update()
     optimiser.zero_grad()

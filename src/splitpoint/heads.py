@@ -333,7 +333,7 @@ def fit_leverage(
     eye = torch.eye(width, dtype=torch.float64)
     floor = LEAST_RIDGE * gram.diagonal().sum().clamp(min=1e-6)
     layer = torch.linalg.solve(gram + floor * eye, with_output)
-    ridge = _ratio(with_residual, layer).clamp(floor, max(1.0, float(floor)))
+    ridge = _ratio(with_residual, layer).clamp(floor, floor.clamp(min=1.0))
     factor = torch.linalg.cholesky(gram + ridge * eye) * math.sqrt(n)
     whiten = (project.double() @ torch.linalg.inv(factor).T).float()
     squares = [((p["features"] - center) / spread @ whiten).square().sum(1, keepdim=True) for p in table.slices()]
@@ -361,7 +361,8 @@ def fit_leverage(
 def _ratio(one: Tensor, other: Tensor) -> Tensor:
     """``|one| / |other|`` whatever the units of both; 0 where `one` is 0."""
     size, least = other.abs().amax().clamp(min=torch.finfo(other.dtype).tiny), torch.finfo(other.dtype).tiny
-    return (one / size).norm() / (other / size).norm().clamp(min=least)
+    found: Tensor = (one / size).norm() / (other / size).norm().clamp(min=least)
+    return found
 
 
 def projection(width: int, parts: Sequence[int] = ()) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from splitpoint.errors import LayerError
 from splitpoint.frozen import FrozenView
+from splitpoint.operators import traced
 from splitpoint.wrappers import unwrapped
 
 INPUT = ":input"
@@ -51,7 +52,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 class Recorder:
-    """Forward hook that keeps the input or output of its module, in one call or the last, for its own thread.
+    """Forward hook that keeps the input or output of its module, in one call or the last.
 
     A top-level class, so that a model caught in the middle of a call can still be pickled or copied.
 
@@ -69,12 +70,9 @@ class Recorder:
         self.calls = 0
         self.value: Tensor | None = None
         self.version = 0
-        self.thread = threading.get_ident()
 
     def __call__(self, module: nn.Module, args: Any, *rest: Any) -> None:
         """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
-        if threading.get_ident() != self.thread:
-            return
         self.calls += 1
         if self.wanted in (-1, self.calls - 1):
             if self.reads_input:
@@ -108,7 +106,7 @@ def _read_as(name: str) -> tuple[bool, int]:
 
 def version(tensor: Tensor | None) -> int:
     """How often a tensor was changed in place, as far as PyTorch counts it."""
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
+    return 0 if tensor is None or traced() or tensor.is_inference() else tensor._version
 
 
 class MethodRecorder:
@@ -138,25 +136,26 @@ def recording(model: nn.Module, name: str, pool: Pool | None = None) -> Iterator
 
     For networks that are being trained, by one thread; predictions listen to a `Watched` view instead.
     """
-    recorder = Recorder(name, pool)
-    owner = find_module(model, name)
-    if name.endswith(METHOD):
-        method = _method(name)
-        own = vars(owner).get(method)
-        object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), lambda: recorder))
+    recorder, calls = Recorder(name, pool), Calls()
+    owner, listener = find_module(model, name), Listener(calls, 0)
+    with calls.heard([recorder]):
+        if name.endswith(METHOD):
+            method = _method(name)
+            own = vars(owner).get(method)
+            object.__setattr__(owner, method, MethodRecorder(getattr(owner, method), listener.recorder))
+            try:
+                yield recorder
+            finally:
+                if own is None:
+                    object.__delattr__(owner, method)
+                else:
+                    object.__setattr__(owner, method, own)
+            return
+        handle = owner.register_forward_hook(listener, with_kwargs=True)
         try:
             yield recorder
         finally:
-            if own is None:
-                object.__delattr__(owner, method)
-            else:
-                object.__setattr__(owner, method, own)
-        return
-    handle = owner.register_forward_hook(recorder, with_kwargs=True)
-    try:
-        yield recorder
-    finally:
-        handle.remove()
+            handle.remove()
 
 
 def _method(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from splitpoint.batches import Batch
-from splitpoint.errors import DataError, LayerError
+from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.features import open_tap
 from splitpoint.frozen import frozen
 from splitpoint.hooks import CALL, INPUT, first_tensor
@@ -104,6 +104,8 @@ def layers(model: nn.Module, *args: Any, **kwargs: Any) -> LayerTable:
     2      Linear  2x8    2x1              9      1  <- its input is chosen
     layer=None reads 2:input: its output is the model's output, (2, 1)
     """
+    if not isinstance(model, nn.Module):
+        raise SettingsError(f"Expected a torch.nn.Module to list the layers of, but got a {type(model).__name__}.")
     with frozen(model) as view:
         log = ShapeLog(view)
         for module in log.names:

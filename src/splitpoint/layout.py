@@ -189,7 +189,11 @@ def _channels_second(tensor: Tensor, last: bool) -> Tensor:
 
 def largest(parts: Sequence[Tensor]) -> tuple[int, ...]:
     """Positions of the largest of some tensors (N, C, *positions)."""
-    return max((tuple(part.shape[2:]) for part in parts), key=math.prod)
+    found, *others = (tuple(part.shape[2:]) for part in parts)
+    for shape in others:
+        if math.prod(shape) > math.prod(found):
+            found = shape
+    return found
 
 
 def _gathered(tensor: Tensor, shape: tuple[int, ...], positions: Tensor) -> Tensor:

@@ -13,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import Data, first_batch, output_tensor
-from splitpoint.cache import feature_moments
 from splitpoint.checks import warn_of
 from splitpoint.errors import SettingsError, ShapeError
 from splitpoint.frozen import frozen
 from splitpoint.groups import Groups, group_ids
 from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.networks import Factory, NetworkTraining, train_networks
-from splitpoint.predictor import PostHocPredictor, Predictor
+from splitpoint.posthoc import PostHocPredictor
+from splitpoint.predictor import Predictor
 from splitpoint.recording import Recording, Source, record
+from splitpoint.settings import settle
 from splitpoint.tasks import Task, TaskName
+from splitpoint.wrappers import unwrapped
 
 R = TypeVar("R", bound=Predictor[Any])
 P = TypeVar("P", bound=PostHocPredictor[Any])
@@ -84,6 +86,7 @@ class Method(ABC, Generic[R]):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.rows_per_call < 1:
             raise SettingsError(f"Expected rows_per_call >= 1, but got {self.rows_per_call}.")
 
@@ -167,7 +170,8 @@ class Method(ABC, Generic[R]):
         """
         seeds = range(len(data)) if seeds is None else seeds
         held_out = data if calibration is None else calibration
-        counts = [len(models_or_factories), len(data), len(held_out), len(seeds)]
+        starts = [unwrapped(start) if isinstance(start, nn.Module) else start for start in models_or_factories]
+        counts = [len(starts), len(data), len(held_out), len(seeds)]
         if len(set(counts)) > 1 or not data:
             raise SettingsError(
                 "Expected as many models, data sets, calibration sets and seeds, but got "
@@ -178,7 +182,7 @@ class Method(ABC, Generic[R]):
             raise SettingsError("Expected calibration data with calibration_groups=, but got none; pass calibration=.")
         owners = [_numbered(own, len(data)) for own in (groups, calibration_groups)]
         with torch.inference_mode(False), torch.enable_grad():
-            return self._fit_many(Given(models_or_factories, data, calibration, seeds, progress, *owners))
+            return self._fit_many(Given(starts, data, calibration, seeds, progress, *owners))
 
     @abstractmethod
     def _fit_many(self, given: Given) -> list[R]:
@@ -223,7 +227,8 @@ class PostHoc(Method[P]):
     def record(self, model: nn.Module, data: Data, *, groups: Groups | None = None, progress: bool = True) -> Recording:
         """Run the frozen model once over the data and keep the rows that `fit_rows` takes; `groups` as in `fit`."""
         owners = None if groups is None else group_ids(groups)
-        return self._decided_for(model, data)._record(model, data, "train", progress, groups=owners)
+        plain = unwrapped(model)
+        return self._decided_for(plain, data)._record(plain, data, "train", progress, groups=owners)
 
     def fit_rows(
         self, recording: Recording, *, calibration: Recording | None = None, seed: int = 0, progress: bool = True
@@ -247,8 +252,7 @@ class PostHoc(Method[P]):
                 )
         with torch.inference_mode(False), torch.enable_grad():
             predictor = method._fit_recorded(GivenRows([recording], held_out, [seed], progress))[0]
-        predictor.widths = recording.widths
-        return typified(predictor, recording)
+        return predictor.fitted_on(recording)
 
     def _check_rows(self, rows: Recording) -> None:
         """Refuse rows whose outputs or features were read in another way than these settings say."""
@@ -280,8 +284,8 @@ class PostHoc(Method[P]):
             ]
         predictors = method._fit_recorded(GivenRows(rows, held_out, given.seeds, progress, given.data, given.groups))
         for predictor, start, own in zip(predictors, given.starts, rows, strict=True):
-            predictor.owns_base, predictor.widths = not isinstance(start, nn.Module), predictor.widths or own.widths
-            typified(predictor, own)
+            predictor.owns_base = not isinstance(start, nn.Module)
+            predictor.fitted_on(own)
         return predictors
 
     @property
@@ -374,13 +378,6 @@ def _numbered(groups: Sequence[Groups | None] | None, count: int) -> list[Tensor
             f"Expected groups of each of the {count} data sets, but got {len(groups)}; give None for those without."
         )
     return [None if own is None else group_ids(own) for own in groups]
-
-
-def typified(predictor: P, recording: Recording) -> P:
-    """The predictor with the mean of the features of its training rows, where it reads branches that may not run."""
-    if predictor.tap is not None and predictor.tap.branches:
-        predictor.typical = feature_moments(recording.table)[0].to(recording.device)
-    return predictor
 
 
 def generators_for(seeds: Sequence[int]) -> list[torch.Generator]:

@@ -16,7 +16,7 @@ SMALL = 4096
 
 def traced() -> bool:
     """Whether a graph is being made of what runs now."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def running_max(values: Tensor, axis: int) -> Tensor:
@@ -43,8 +43,9 @@ def count_below(known: Tensor, values: Tensor) -> Tensor:
     """
     if not traced():
         return torch.searchsorted(known, values)
-    bits = known.shape[1].bit_length()  # a binary search, step by step
-    padded = F.pad(known, (0, 2**bits - 1 - known.shape[1]), value=torch.inf)
+    size = int(known.shape[1])
+    bits = size.bit_length()  # a binary search, step by step
+    padded = F.pad(known, (0, 2**bits - 1 - size), value=torch.inf)
     count = torch.zeros_like(values, dtype=torch.long)
     for step in (2**bit for bit in reversed(range(bits))):
         count = torch.where(padded.gather(1, count + (step - 1)) < values, count + step, count)

@@ -243,6 +243,8 @@ class RegressionPrediction(Prediction):
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """``(lower, upper)`` at one of the fitted levels."""
+        if isinstance(level, bool) or not isinstance(level, int | float):
+            raise SettingsError(f"Expected one of the fitted confidence levels {self.levels}, but got {level!r}.")
         for index, fitted in enumerate(self.levels):
             if abs(fitted - level) < 1e-9:
                 return self.lowers[..., index], self.uppers[..., index]

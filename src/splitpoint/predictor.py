@@ -1,4 +1,4 @@
-"""What `fit` returns: a predictor, on the features of a base model or with networks of its own."""
+"""What `fit` returns: a predictor, which answers, saves itself, and knows whether its base model is what it was."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import dataclasses
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpoint.batches import Batch, Data, labelled, placement, unlabelled
+from splitpoint.batches import Batch, Data, labelled, placement, suited_call, unlabelled
 from splitpoint.calibration import image_reference, reference
 from splitpoint.checks import Check
-from splitpoint.errors import DataError, SettingsError, ShapeError, StorageError
-from splitpoint.features import Reading, Tap
-from splitpoint.files import model_fingerprint, write_tensors
-from splitpoint.image_support import ImageSupport
+from splitpoint.errors import DataError
+from splitpoint.files import drop_stale_drafts, file_to_write, write_tensors
+from splitpoint.fingerprint import NAME, Fingerprint
 from splitpoint.layout import Layout
-from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate, with_fields
+from splitpoint.prediction import Prediction, Reference, RegressionPrediction, Rowwise, concatenate
 from splitpoint.recording import bar
-from splitpoint.tasks import Answer, Task
+from splitpoint.tasks import Task
 
-FILE_FORMAT, FILE_KEY = 3, "splitpoint"
-"""Format of saved files, and where in their metadata the description is."""
+FILE_FORMAT, FILE_KEY, SEEN = 4, "splitpoint", "seen."
+"""Format of saved files, where in their metadata the description is, and what its fingerprint's tensors begin with."""
 
 P = TypeVar("P", bound=Rowwise)
 Self = TypeVar("Self", bound="Predictor[Any]")
-SelfPostHoc = TypeVar("SelfPostHoc", bound="PostHocPredictor[Any]")
 
 
 class Settings(Protocol):
@@ -60,9 +56,11 @@ class Predictor(nn.Module, ABC, Generic[P]):
         layout: how the model's output is shaped.
         inputs: number of positional arguments of the model.
         checks: what `fit` found out about itself.
+        fingerprint: of the base as it was at the fit; None where nothing is known of it.
     """
 
     checks: tuple[Check, ...] = ()
+    fingerprint: Fingerprint | None = None
     quantiles: Tensor | None
     threshold: Tensor | None
     image_quantiles: Tensor | None
@@ -77,6 +75,7 @@ class Predictor(nn.Module, ABC, Generic[P]):
         for name in ("quantiles", "threshold", "image_quantiles", "image_threshold"):
             self.register_buffer(name, tensors.get(name))
         self.training = False
+        self.register_forward_pre_hook(suited_call, with_kwargs=True)
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> P:
@@ -159,15 +158,32 @@ class Predictor(nn.Module, ABC, Generic[P]):
         """Everything fitted, by name: the state of the predictor without the base model."""
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("base.")}
 
+    @abstractmethod
+    def observed(self, *args: Any, **kwargs: Any) -> Sequence[Tensor]:
+        """What a `Fingerprint` is made of: the output of the base, and the features that are read, for these inputs."""
+
+    def verify(self) -> Check:
+        """Whether the base model still is the one that this predictor was fitted on.
+
+        Its weights are compared, and its outputs and features on a few made-up rows, which tell of changes that have
+        no weights: another activation, or other units of the inputs. The value is the largest difference of those,
+        in units of their spread. "unknown" means that the weights are the same (or, without a model or a fit, that
+        there are none) and that there are no answers to compare with.
+        """
+        if self.fingerprint is None:
+            return Check(NAME, float("nan"), "unknown", "nothing was kept of a model at the fit to compare with")
+        return self.fingerprint.check(self.base, self.observed)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back."""
-        path = Path(path)
-        if path.is_dir():
-            raise StorageError(f"Expected a file to save to, but {path} is a folder; name a file in it.")
-        if not path.parent.is_dir():
-            raise StorageError(f"Expected a folder to save to, but {path.parent} does not exist; create it first.")
-        metadata = {FILE_KEY: json.dumps(self.description(), default=float), "format": "pt"}
-        write_tensors(path, self.own_tensors(), metadata)
+        """Write everything but the base model to one safetensors file; `splitpoint.load` reads it back.
+
+        A link is followed. The file appears whole or not at all; what saves that were killed left beside it goes away.
+        """
+        place = file_to_write(path)
+        drop_stale_drafts(place)
+        seen = () if self.fingerprint is None else self.fingerprint.seen
+        tensors = self.own_tensors() | {f"{SEEN}{number}": value for number, value in enumerate(seen)}
+        write_tensors(place, tensors, {FILE_KEY: json.dumps(self.description(), default=float), "format": "pt"})
 
     def description(self) -> dict[str, Any]:
         """What a file holds beside the tensors: the method and its settings, and how outputs are shaped."""
@@ -184,7 +200,30 @@ class Predictor(nn.Module, ABC, Generic[P]):
             "layout": dataclasses.asdict(self.layout),
             "inputs": self.inputs,
             "checks": [dataclasses.asdict(check) for check in self.checks],
+            "not_finite": sorted(name for name, value in self.own_tensors().items() if not _finite(value)),
+            "fingerprint": None if self.fingerprint is None else self.fingerprint.described(),
         }
+
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or convert the base as asked; what was fitted moves with it, in the precision it has."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            found = fn(tensor)
+            return found if found.dtype == tensor.dtype else tensor.to(found.device)
+
+        for name, module in self.named_children() if recurse else ():
+            module._apply(fn if name == "base" else moved)
+        super()._apply(moved, recurse=False)  # type: ignore[no-untyped-call]
+        return self
+
+    def heads_to(self: Self, device: torch.device) -> Self:
+        """Move everything fitted to `device`; the base stays where it is."""
+        for name, module in self.named_children():
+            if name != "base":
+                module.to(device)
+        for name, buffer in self.named_buffers(recurse=False):
+            setattr(self, name, buffer.to(device))
+        return self
 
     def __repr__(self) -> str:
         """Method, base model, and how much was fitted."""
@@ -196,210 +235,5 @@ class Predictor(nn.Module, ABC, Generic[P]):
         return [f"base: {type(self.base).__name__}"]
 
 
-class PostHocPredictor(Predictor[P]):
-    """A predictor that reads features and output of a frozen base model in one forward pass.
-
-    Attributes:
-        tap: where the features are read, and why there; None where it was fitted on rows without a model.
-        owns_base: whether the base model was trained by `fit`, and so belongs to what is saved.
-        widths: numbers of features and of outputs (or logits) of a row; None where they are not known.
-        images: how little the training set says about a whole map or sequence; None where that is not asked.
-        typical: (C,) mean features of the training rows, which stand for those of a branch that did not run; None
-            where no branches are read.
-    """
-
-    typical: Tensor | None
-    owns_base = False
-    widths: tuple[int, int] | None = None
-
-    def __init__(
-        self, method: Settings, tap: Tap | None, layout: Layout, inputs: int, tensors: Mapping[str, Tensor]
-    ) -> None:
-        super().__init__(method, nn.Module() if tap is None else tap.model, layout, inputs, tensors)
-        self.tap = tap
-        self.images = ImageSupport.among(tensors)
-        self.register_buffer("typical", tensors.get("typical"))
-        self._lacking: dict[tuple[bool, ...], PostHocPredictor[P]] = {}
-
-    @abstractmethod
-    def _answer(self, features: Any, output: Tensor) -> Answer:
-        """The answer from features, see `_features`, and the model's output tensor, in canonical form."""
-
-    def _features(self, tensors: Sequence[Tensor]) -> Any:
-        """Features as `_answer` reads them: canonical ones, (N, C) or (N, C, *positions)."""
-        return self.layout.features(tensors)
-
-    def _in_context(self, answer: Answer, features: Any, context: Tensor) -> Answer:  # noqa: ARG002
-        """The answer with what layers before the last one tell of the rows; the same by default."""
-        return answer
-
-    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:
-        """Prediction from features, the model's output tensor and what layers before the last one read."""
-        answer = self._answer(features, output)
-        if context is not None:
-            answer = self._in_context(answer, features, context)
-        elif self._reads_context:
-            answer = dataclasses.replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
-        prediction: Any = answer.prediction(self.layout, output, self.reference)
-        return prediction  # type: ignore[no-any-return]
-
-    @property
-    def layer(self) -> str:
-        """Where the features come from."""
-        return "rows" if self.tap is None else self.tap.label
-
-    def forward(self, *args: Any, **kwargs: Any) -> P:
-        """Run the base model once and return the prediction for these inputs."""
-        if self.tap is None:
-            raise SettingsError(
-                "Expected a predictor with a model, but this one was fitted on recorded rows alone; call "
-                "predict_rows(features, outputs), or give the recording its tap."
-            )
-        with torch.no_grad():
-            reading = self.tap(*args, **kwargs)
-            kind = reading.output.device.type
-            if not torch.is_autocast_enabled(kind):
-                return self.of_reading(reading)
-            with torch.autocast(kind, enabled=False):
-                return self.of_reading(reading)
-
-    def of_reading(self, reading: Reading) -> P:
-        """The prediction for what one forward pass of the base model gave."""
-        lost = any(reading.missing)
-        features = self._completed(reading) if lost else reading.features
-        fitted = self._by_others(reading.missing) if lost else self
-        found = fitted._predict(self._features(features), reading.output, reading.context)
-        return self._of_branches(self._of_images(found, reading), reading)
-
-    def _of_branches(self, prediction: P, reading: Reading) -> P:
-        """The same with what branches did not run for every row."""
-        if self.tap is None or not self.tap.branches:
-            return prediction
-        missing = torch.tensor([reading.missing], device=reading.output.device).expand(reading.output.shape[0], -1)
-        names = tuple(branch.name for branch in self.tap.branches)
-        return with_fields(prediction, missing=missing, branches=names, reference=self.reference)
-
-    def _completed(self, reading: Reading) -> list[Tensor]:
-        """Features with the mean of the training rows in the place of those of branches that did not run."""
-        assert self.tap is not None
-        assert self.typical is not None
-        parts = self.typical.split([branch.width for branch in self.tap.branches])
-        ones = [1] * (reading.output.dim() - 1 - (self.layout.axis is not None)) if self.layout.dense else []
-        found = []
-        for value, part, last, lost in zip(reading.features, parts, self.layout.last, reading.missing, strict=True):
-            filled = part.reshape(1, -1, *ones).expand(len(value), *[-1] * (1 + len(ones)))
-            found.append((filled.movedim(1, -1) if last and ones else filled) if lost else value)
-        return found
-
-    def _by_others(self, missing: tuple[bool, ...]) -> PostHocPredictor[P]:
-        """The predictor that scores rows by the features of the other branches; see `_marginal`."""
-        known = self._lacking.get(missing)
-        assert self.tap is not None
-        assert self.typical is not None
-        if known is None or known.typical is None or known.typical.device != self.typical.device:
-            tensors = self._marginal(self.own_tensors(), self.tap.columns(missing), self._gone(missing))
-            known = type(self)(self.method, self.tap, self.layout, self.inputs, tensors)
-            self._lacking[missing] = known
-        return known
-
-    def _gone(self, missing: tuple[bool, ...]) -> Tensor:
-        """Which columns of the context belong to branches that did not run."""
-        assert self.tap is not None
-        return self.tap.columns(missing, context=True)
-
-    def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
-        """Fitted tensors for rows without some of the features (C,) and of the context; the same by default.
-
-        Distances are those of the features that are there, where the method has any; all else sees the mean of the
-        training rows in the place of those that are not.
-        """
-        return tensors
-
-    def _of_images(self, prediction: P, reading: Reading) -> P:
-        """The same with a score for every image as a whole, where there is one."""
-        if self.images is None:
-            return prediction
-        if any(reading.missing):
-            score = reading.output.new_full((len(prediction),), torch.nan)
-        else:
-            score = self.images([*reading.stages, *self.layout.bands(reading.features)])
-        return with_fields(prediction, image_epistemic=score, image_reference=self.image_reference)
-
-    @property
-    def _reads_context(self) -> bool:
-        """Whether support is that of several layers."""
-        return self.tap is not None and bool(self.tap.context)
-
-    def predict_rows(
-        self,
-        features: Tensor | np.ndarray[Any, Any],
-        outputs: Tensor | np.ndarray[Any, Any],
-        context: Tensor | np.ndarray[Any, Any] | None = None,
-    ) -> P:
-        """The prediction for rows that were recorded before, on the CPU.
-
-        Args:
-            features: (N, C) as the predictor reads them.
-            outputs: (N,) or (N, D) outputs of the model for the same rows.
-            context: (N, W) what earlier layers read, the column ``context`` of a recording, where `support` is that of
-                several layers; without it `support` is NaN, since it cannot be known.
-        """
-        if self.layout.dense:
-            raise SettingsError(
-                "Expected a model with one answer for each row to predict from rows, but it answers with maps or "
-                "sequences; call the predictor with the model's own inputs."
-            )
-        given, answers = torch.as_tensor(features), torch.as_tensor(outputs)
-        if not len(given) or len(given) != len(answers):
-            raise DataError(
-                f"Expected features and outputs of as many rows, at least one, but got {len(given)} and {len(answers)}."
-            )
-        found = (*given.shape[1:], self.task.canonical(self.layout.output(answers[:1])).shape[1])
-        if self.widths is not None and found != self.widths:
-            raise ShapeError(
-                "Expected rows of {} features and {} outputs, as in the fit, ".format(*self.widths)
-                + f"but got {tuple(given.shape)} and {tuple(answers.shape)}; read them at the same layer."
-            )
-        device, rows = placement(self)[0], self.method.rows_per_call
-        earlier: Sequence[Tensor | None] = [None] * -(-len(given) // rows)
-        if context is not None and self._reads_context:
-            earlier = [part.to(device).float() for part in torch.as_tensor(context).split(rows)]
-        parts = zip(given.split(rows), answers.split(rows), earlier, strict=True)
-        with torch.no_grad():
-            return concatenate([self._predict(f.to(device).float(), o.to(device), c).to("cpu") for f, o, c in parts])
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Everything fitted, by name, the base model's weights included where `fit` trained it."""
-        return dict(self.state_dict()) if self.owns_base else super().own_tensors()
-
-    def description(self) -> dict[str, Any]:
-        """See `Predictor`; also where the features are read, and the fingerprint of the base model."""
-        tap = self.tap
-        if tap is None:
-            return super().description() | {"widths": self.widths, "layer": {}, "base_model": ""}
-        function = None if tap.names else tap.label
-        return super().description() | {
-            "widths": self.widths,
-            "layer": {
-                "names": tap.names,
-                "reason": tap.reason,
-                "function": function,
-                "context": tap.context,
-                "stages": tap.stages,
-                "branches": [dataclasses.astuple(branch) for branch in tap.branches],
-            },
-            "base_model": model_fingerprint(tap.model),
-        }
-
-    def heads_to(self: SelfPostHoc, device: torch.device) -> SelfPostHoc:
-        """Move everything fitted to `device`; the base model stays where it is."""
-        for name, module in self.named_children():
-            if name != "base":
-                module.to(device)
-        for name, buffer in self.named_buffers(recurse=False):
-            setattr(self, name, buffer.to(device))
-        return self
-
-    def _described(self) -> list[str]:
-        reason = "recorded before" if self.tap is None else self.tap.reason
-        return [*super()._described(), f"layer: {self.layer} ({reason})"]
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,15 +13,23 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from splitpoint.batches import Batch, Data, labelled
-from splitpoint.cache import Collector, Table
-from splitpoint.errors import CacheError, DataError, ShapeError
-from splitpoint.features import Reading, Tap, branches_of, open_tap
+from splitpoint.batch_rows import checked, columns_of, rows_of, vectors_of
+from splitpoint.batches import Batch, Data, labelled, placement
+from splitpoint.cache import Table
+from splitpoint.collector import Collector
+from splitpoint.disk_table import alone_in
+from splitpoint.errors import DataError, ShapeError
+from splitpoint.features import Reading, Tap
 from splitpoint.files import digest, model_fingerprint
+from splitpoint.fingerprint import Fingerprint
 from splitpoint.groups import Groups, check_count, group_ids
 from splitpoint.layer_setting import LayerSpec, layer_name
 from splitpoint.layout import Layout
+from splitpoint.likeness import Likeness
+from splitpoint.opening import Opening, check_complete
 from splitpoint.tasks import Rows, Task
+from splitpoint.tensors import numbers
+from splitpoint.wrappers import unwrapped
 
 T = TypeVar("T")
 
@@ -72,6 +80,7 @@ class Recording:
         inputs: number of positional arguments of the model.
         images: of a dense output, what tells of every map or sequence as a whole; None where that is not asked.
         unseen: inputs of the model that its output depends on, but not what is read of it; see `unseen_inputs`.
+        fingerprint: of the model as it was; None for rows without one.
     """
 
     task: Task
@@ -81,6 +90,7 @@ class Recording:
     inputs: int
     images: Images | None = None
     unseen: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
 
     @staticmethod
     def of(
@@ -104,7 +114,8 @@ class Recording:
             tap: the model that they come from and where in it; a predictor without one predicts from rows only.
             layout: how the model's outputs are shaped; plain vectors by default.
         """
-        table, answers, wanted = (torch.as_tensor(values) for values in (features, outputs, targets))
+        given = zip((features, outputs, targets), ("features", "outputs", "targets"), strict=True)
+        table, answers, wanted = (numbers(values, name) for values, name in given)
         if table.dim() != 2 or len(table) != len(answers):
             raise ShapeError(
                 f"Expected features (rows, channels) of the {len(answers)} rows of the outputs, but got "
@@ -113,11 +124,12 @@ class Recording:
         owners = None if groups is None else group_ids(groups)
         if owners is not None:
             check_count(owners, len(answers), "recorded")
-        rows = _columns(ROWS, Reading(answers, [table]), wanted, task, owners).rows()
+        rows = columns_of(ROWS, Reading(answers, [table]), wanted, task, owners).rows()
         if not len(rows["features"]):
             raise DataError("Expected at least two rows with a target, but got none; check the targets.")
         places = 1 if tap is None else max(len(tap.names), 1)
-        return Recording(task, tap, layout or Layout((False,) * places, False, 1), Table.in_memory(rows), 1)
+        own, known = layout or Layout((False,) * places, False, 1), None if tap is None else Fingerprint.at(tap, None)
+        return Recording(task, tap, own, Table.in_memory(rows), 1, fingerprint=known)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -155,48 +167,92 @@ def record(
 
     The first batch shows where features are read and how outputs are shaped, unless rows `like` these tell. Rows belong
     to the `groups` (N,) where they are given; else positions of maps and sequences belong to their row of the data.
+    Rows that the directory has are not made again, but those of the first batch are, to see that the model behaves as
+    it did. What wraps a model, such as `torch.compile`, is seen through.
     """
-    identity = _identity(model, source)
-    rows = Collector(cache, identity)
-    tap, layout, inputs, widths, unseen = _remembered(model, source, rows)
-    if like is not None:
-        tap, layout, widths = like.tap, like.layout, None if like.images is None else like.images.widths
-    images = Collector(_beside(cache), identity) if widths else None
-    batches = _owned(bar(labelled(data, source.batch_size), label, progress), groups, label)
-    number = -1
-    for number, (batch, owners) in enumerate(batches):
-        fingerprint = "" if cache is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
-        held = [own.holds(fingerprint) for own in (rows, images) if own is not None]
-        if all(held):
-            continue
-        on_device = batch.to(model)
-        inputs = len(on_device.args)
-        if tap is None or layout is None:
-            stages = source.task.squeezable if source.images else None
-            tap, reading = open_tap(
-                model, source.layer, on_device, source.output_key, context=source.context, stages=stages
+    model = unwrapped(model)
+    with nullcontext() if cache is None else alone_in(cache), closing(_Kept(model, source, cache)) as kept:
+        opening = kept.opening(model, source) if like is None or like.tap is None else _opening_of(like, like.tap)
+        if opening is not None and opening.widths:
+            kept.add_images()
+        batches = _owned(bar(labelled(data, source.batch_size), label, progress), groups, label)
+        number, likeness = -1, None
+        for number, (batch, owners) in enumerate(batches):
+            if number == 0 and like is None:
+                likeness = Likeness.of(batch.to(model))
+            fingerprint = "" if cache is None else digest([*batch.tensors(), *([] if groups is None else [owners])])
+            if kept.hold(fingerprint):
+                continue
+            on_device = batch.to(model)
+            if opening is None:
+                opening, reading = Opening.of(model, source, on_device)
+                if opening.widths:
+                    kept.add_images(fingerprint)
+            else:
+                reading = opening.tap(*on_device.args, **on_device.kwargs)
+            check_complete(opening.tap, reading, label)
+            own = None if groups is None and not opening.layout.dense else owners
+            rows = rows_of(opening.layout, reading, on_device.target, source.task, source.positions, number, own)
+            kept.add(rows, reading, opening, fingerprint)
+        if number < 0 or opening is None:
+            raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
+        if not kept.rows.rows:
+            raise DataError(
+                f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
             )
-            layout, unseen = layout_of(tap, reading, source.task), unseen_inputs(tap, on_device, reading)
-            if layout.dense and source.images:
-                widths = tuple(vector.shape[1] for vector in _vectors(layout, reading))
-                images = Collector(_beside(cache), identity)
-                images.holds(fingerprint)
-        else:
-            reading = tap(*on_device.args, **on_device.kwargs)
-        _check_complete(tap, reading, label)
-        own = None if groups is None and not layout.dense else owners
-        found = rows_of(layout, reading, on_device, source, number, own)
-        rows.add(found, fingerprint, _facts(tap, layout, inputs, widths, unseen))
-        if images is not None:
-            images.add({"features": _checked(torch.cat(_vectors(layout, reading), 1)).cpu()}, fingerprint, {})
-    if number < 0 or tap is None or layout is None:
-        raise DataError(f"Expected data to fit on, but the {label} data are empty; pass at least two rows.")
-    if not rows.rows:
-        raise DataError(
-            f"Expected at least two rows with a target, but got none in the {label} data; check the targets."
-        )
-    whole = None if images is None or widths is None else Images(images.finish(), widths)
-    return Recording(source.task, tap, layout, rows.finish(layout.dense), inputs, whole, unseen)
+        known = Fingerprint.at(opening.tap, likeness) if like is None else like.fingerprint
+        return replace(kept.recording(source.task, opening), fingerprint=known)
+
+
+def _opening_of(like: Recording, tap: Tap) -> Opening:
+    """How rows of a recording were read."""
+    return Opening(tap, like.layout, like.inputs, None if like.images is None else like.images.widths, like.unseen)
+
+
+class _Kept:
+    """Rows of a recording as they come, and of maps and sequences what tells of each as a whole."""
+
+    def __init__(self, model: nn.Module, source: Source, cache: Path | None) -> None:
+        self.cache, self.identity = cache, _identity(model, source)
+        self.place = f"{placement(model)[0].type}, torch {torch.__version__}"
+        self.rows = Collector(cache, self.identity, self.place)
+        self.images: Collector | None = None
+
+    def opening(self, model: nn.Module, source: Source) -> Opening | None:
+        """How the rows that are there were read."""
+        disk = self.rows.disk
+        return None if disk is None or disk.meta is None else Opening.remembered(model, source, disk.meta)
+
+    def add_images(self, fingerprint: str | None = None) -> None:
+        """Keep what tells of whole maps too, from the batch with this fingerprint on."""
+        beside = None if self.cache is None else self.cache / "images"
+        self.images = Collector(beside, self.identity, self.place)
+        if fingerprint is not None:
+            self.images.holds(fingerprint)
+
+    def hold(self, fingerprint: str) -> bool:
+        """Whether the next batch is there and the model need not run for it."""
+        held = [own.holds(fingerprint) for own in (self.rows, self.images) if own is not None]
+        return all(held) and self.rows.suffices
+
+    def add(self, rows: Rows, reading: Reading, opening: Opening, fingerprint: str) -> None:
+        """Keep the rows of this batch, unless they are there."""
+        self.rows.add(rows, fingerprint, opening.facts())
+        if self.images is not None:
+            whole = checked(torch.cat(vectors_of(opening.layout, reading), 1)).cpu()
+            self.images.add({"features": whole}, fingerprint, {})
+
+    def recording(self, task: Task, opening: Opening) -> Recording:
+        """The finished recording."""
+        tap, layout, inputs, widths, unseen = opening
+        whole = None if self.images is None or widths is None else Images(self.images.finish(), widths)
+        return Recording(task, tap, layout, self.rows.finish(layout.dense), inputs, whole, unseen)
+
+    def close(self) -> None:
+        """Keep what is written."""
+        for own in (self.rows, self.images):
+            if own is not None:
+                own.close()
 
 
 def _owned(batches: Iterable[Batch], groups: Tensor | None, label: str) -> Iterator[tuple[Batch, Tensor]]:
@@ -212,134 +268,6 @@ def _owned(batches: Iterable[Batch], groups: Tensor | None, label: str) -> Itera
         check_count(groups, rows, label)
 
 
-def layout_of(tap: Tap, reading: Reading, task: Task) -> Layout:
-    """How the features and the output of a first batch are shaped."""
-    last = [tap.channels_last(place, value.dim()) for place, value in enumerate(reading.features)]
-    return Layout.infer(reading.features, last, reading.output, task.squeezable)
-
-
-def _check_complete(tap: Tap, reading: Reading, label: str) -> None:
-    """Refuse rows of which a branch did not run: what is fitted are the features of all of them together."""
-    lost = [branch.name for branch, gone in zip(tap.branches, reading.missing, strict=False) if gone]
-    if lost:
-        raise DataError(
-            f"Expected every branch of the model to run on the {label} data, but {', '.join(lost)} did not; leave such "
-            "rows out, since only predictions may lack one."
-        )
-
-
-def input_name(path: tuple[Any, ...]) -> str:
-    """An input in words.
-
-    >>> input_name(("image",)), input_name((0,)), input_name((0, 1))
-    ('image', 'input 1', 'input 1.2')
-    """
-    parts = [str(part + 1) if isinstance(part, int) else str(part) for part in path]
-    return ".".join(parts) if isinstance(path[0], str) else "input " + ".".join(parts)
-
-
-def unseen_inputs(tap: Tap, batch: Batch, reading: Reading) -> tuple[str, ...]:
-    """Inputs, of several, that move the output of the model and nothing that is read of it.
-
-    Each in turn has its rows exchanged for each other; one that is the same in every row tells nothing.
-    """
-    inputs = {path: value for path, value in batch.inputs().items() if value.shape[:1] == reading.output.shape[:1]}
-    found = []
-    for path, value in inputs.items() if len(inputs) > 1 and not reading.whole else ():
-        moved = batch.with_inputs({path: value.roll(1, 0)})
-        other = tap(*moved.args, **moved.kwargs)
-        if torch.equal(other.output, reading.output):
-            continue
-        seen = [*reading.features, *([] if reading.context is None else [reading.context])]
-        now = [*other.features, *([] if other.context is None else [other.context])]
-        if all(torch.equal(*pair) for pair in zip(seen, now, strict=True)):
-            found.append(input_name(path))
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns of a batch in canonical form, (N, M) or (N, M, P), and which rows and positions have a target."""
-
-    values: Rows
-    valid: Tensor
-
-    def rows(self) -> Rows:
-        """The rows that have a target."""
-        return {name: values[self.valid].cpu() for name, values in self.values.items()}
-
-    def drawn(self, positions: int, number: int, features: Callable[[Tensor], Tensor] | None = None) -> Rows:
-        """Rows at some positions of every map that have a target, drawn at random by the `number` of the batch.
-
-        Args:
-            positions: most positions of a map.
-            number: of the batch.
-            features: those (N, C, K) at some positions (N, K), so that no others are ever worked out.
-        """
-        generator = torch.Generator().manual_seed(number)
-        draws = torch.rand(self.valid.shape, generator=generator, dtype=torch.float32).to(self.valid.device)
-        keys, chosen = (draws + 2 * ~self.valid).topk(min(positions, draws.shape[1]), largest=False)
-        kept = (keys < 2).flatten()
-        found: Rows = {} if features is None else {"features": features(chosen)}
-        for name, values in self.values.items():
-            found[name] = values.gather(2, chosen.unsqueeze(1).expand(-1, values.shape[1], -1))
-        return {name: values.movedim(1, 2).flatten(0, 1)[kept].cpu() for name, values in found.items()}
-
-
-def _columns(layout: Layout, reading: Reading, target: Tensor, task: Task, owners: Tensor | None = None) -> Columns:
-    """What the task keeps of outputs and targets, features of rows, and groups (N,) of rows that are in groups.
-
-    An error where a number is not finite.
-    """
-    if not torch.isfinite(reading.output).all():
-        raise DataError(
-            "Expected finite outputs of the base model, but got NaN or inf; check the model and its inputs."
-        )
-    targets = task.targets(layout, reading.output, target)
-    read: Rows = {} if layout.dense else {"features": layout.features(reading.features)}
-    if reading.context is not None:
-        read["context"] = reading.context
-    for values in reading.features if layout.dense else read.values():
-        _checked(values)
-    if owners is not None:
-        valid = targets.valid.unsqueeze(1)
-        read["group"] = owners.to(valid.device).reshape(-1, *[1] * (valid.dim() - 1)).expand_as(valid)
-    return Columns({**read, **targets.columns}, targets.valid)
-
-
-def _checked(features: Tensor) -> Tensor:
-    """The same, or an error where a number is not finite."""
-    if not torch.isfinite(features).all():
-        raise DataError("Expected finite features, but got NaN or inf; check the inputs or choose another layer.")
-    return features
-
-
-def _vectors(layout: Layout, reading: Reading) -> list[Tensor]:
-    """What tells of every image or sequence as a whole: a vector (N, W) a layer, the last one's at the end."""
-    return [*reading.stages, *layout.bands(reading.features)]
-
-
-def rows_of(
-    layout: Layout, reading: Reading, batch: Batch, source: Source, number: int, owners: Tensor | None = None
-) -> Rows:
-    """Columns of the rows (and, where dense, of some positions) of one batch that have a target.
-
-    Args:
-        layout: how features and output are shaped.
-        reading: what the tap recorded.
-        batch: where the target is.
-        source: settings.
-        number: of the batch; positions of dense outputs are drawn by it.
-        owners: (N,) numbers of the groups that its rows belong to, if they belong to any.
-    """
-    assert batch.target is not None
-    columns = _columns(layout, reading, batch.target, source.task, owners)
-    if not layout.dense:
-        return columns.rows()
-    columns.values["place"] = layout.places(reading.output).float().expand(len(reading.output), -1, -1)
-    return columns.drawn(source.positions, number, lambda at: layout.at(reading.features, reading.output, at))
-
-
 def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
     return {
         "model": model_fingerprint(model),
@@ -348,48 +276,3 @@ def _identity(model: nn.Module, source: Source) -> dict[str, Any]:
         "positions": source.positions,
         "targets": source.task.kind,
     } | ({"context": True} if source.context else {})
-
-
-def _beside(cache: Path | None) -> Path | None:
-    """Where vectors of whole images are kept."""
-    return None if cache is None else cache / "images"
-
-
-def _facts(
-    tap: Tap, layout: Layout, inputs: int, widths: tuple[int, ...] | None, unseen: tuple[str, ...]
-) -> dict[str, Any]:
-    """What a cache tells of its rows."""
-    return {
-        "names": tap.names,
-        "context": tap.context,
-        "stages": tap.stages,
-        "branches": [dataclasses.astuple(branch) for branch in tap.branches],
-        "unseen": unseen,
-        "reason": tap.reason,
-        "layout": dataclasses.asdict(layout),
-        "inputs": inputs,
-        "widths": widths,
-    }
-
-
-def _remembered(
-    model: nn.Module, source: Source, rows: Collector
-) -> tuple[Tap | None, Layout | None, int, tuple[int, ...] | None, tuple[str, ...]]:
-    """Tap, layout, inputs, widths and unseen inputs of a cache that was begun before; nothing for a new one."""
-    disk = rows.disk
-    if disk is None or disk.meta is None:
-        return None, None, 0, None, ()
-    meta = disk.meta
-    if meta["layout"]["dense"] and "group" not in meta["columns"]:
-        raise CacheError(
-            f"Expected a feature cache that knows the image of every position, but {disk.directory} was recorded by an "
-            "earlier version; delete it or name another directory."
-        )
-    names = tuple(meta["names"])
-    function = None if names else source.layer
-    assert function is None or callable(function)
-    context, stages = (tuple(meta.get(key, ())) for key in ("context", "stages"))
-    tap = Tap(model, names, function, meta["reason"], source.output_key, context, stages, branches_of(meta))
-    saved, widths = meta["layout"], meta.get("widths")
-    layout = Layout(tuple(saved["last"]), saved["dense"], saved["axis"])
-    return tap, layout, int(meta["inputs"]), tuple(widths) if widths else None, tuple(meta.get("unseen", ()))

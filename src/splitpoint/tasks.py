@@ -20,6 +20,7 @@ from splitpoint.consistency import entropy
 from splitpoint.errors import DataError, SettingsError, ShapeError
 from splitpoint.layout import Layout, single
 from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction, aligned
+from splitpoint.settings import settle
 
 TaskName = Literal["regression", "classification"]
 TASKS: tuple[TaskName, ...] = ("regression", "classification")
@@ -200,8 +201,7 @@ class Classification(Task):
     ignore_index: int = MISSING
 
     def __post_init__(self) -> None:
-        if self.output not in ("logits", "probs"):
-            raise SettingsError(f"Expected output to be one of ('logits', 'probs'), but got {self.output!r}.")
+        settle(self)
 
     @property
     def kind(self) -> str:

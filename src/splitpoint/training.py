@@ -23,9 +23,11 @@ from tqdm import tqdm
 
 from splitpoint.batches import one_pass
 from splitpoint.cache import Table
+from splitpoint.divergence import check_bounded, check_converging, check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.groups import random_folds, random_part
 from splitpoint.heads import Heads
+from splitpoint.settings import settle
 from splitpoint.tasks import Rows
 
 HELD_BACK_LIMIT = 20_000
@@ -58,11 +60,12 @@ class Training:
     decay: bool = True
 
     def __post_init__(self) -> None:
+        settle(self)
         for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 1):
+            if value is not None and value < 1:
                 raise SettingsError(f"Expected {name} >= 1 or None, but got {value!r}.")
-        if not (0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
@@ -198,16 +201,23 @@ def train(
     best = Best(heads, group, settings.patience)
     epochs = settings.passes(feed.largest)
     look = max(1, epochs // LOOKS) if settings.patience is None else 1
+    last: Losses = {}
+    first: Tensor | None = None
     with tqdm(total=epochs, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
         for epoch in range(1, epochs + 1):
-            losses = []
+            losses: list[Tensor] = []
             for part, rows in feed.batches():
                 optimiser.clear()
-                total = torch.stack(list(loss(heads, rows).values())).sum()
+                found = loss(heads, rows)
+                total = torch.stack(list(found.values())).sum()
+                last = {name: value.detach() for name, value in found.items()}
+                first = torch.stack(list(last.values())).max() if first is None else first
                 total.backward()
                 optimiser.step(settings.rate((epoch - 1 + part) / epochs))
                 losses.append(total.detach())
-            shown.set_postfix_str(f"loss {torch.stack(losses).mean() / len(members):.4g}", refresh=False)
+            mean = float(torch.stack(losses).mean() / len(members))
+            check_converging(torch.stack(list(last.values())), "head", epoch, settings.learning_rate)
+            shown.set_postfix_str(f"loss {mean:.4g}", refresh=False)
             shown.update()
             if score is not None and (epoch % look == 0 or epoch == epochs):
                 with torch.no_grad():
@@ -215,6 +225,10 @@ def train(
                 if best.exhausted(epoch):
                     break
     best.restore()
+    check_finite([heads], "head", settings.learning_rate)
+    kept = {name: best.scores.get(name, value) for name, value in last.items()}
+    for values in kept.values():
+        check_bounded(values, 0.0 if first is None else float(first), "head", settings.learning_rate)
     return feed.scored
 
 

@@ -144,5 +144,5 @@ def test_it_needs_calibration_data_and_enough_of_them():
         Conformal().fit(Identity(4), classes(20, 0), calibration=classes(18, 1), progress=False)
     with pytest.raises(SettingsError, match="residual"):
         Conformal(residual="relative")
-    with pytest.raises(SettingsError, match=r"Expected score to be one of .*, but got 'topk'"):
+    with pytest.raises(SettingsError, match=r"Expected score to be .*, but got 'topk'"):
         Conformal(score="topk")

@@ -17,7 +17,8 @@ from image_files import idx
 from made_up import checksums_of, workbook, zipped
 from splitpoint.datasets import SETS, load, tables
 from splitpoint.datasets.arrays import array_checksum
-from splitpoint.datasets.download import DAMAGED, DOWNLOADS, download, members
+from splitpoint.datasets.bounded import DAMAGED
+from splitpoint.datasets.download import DOWNLOADS, download, members
 from splitpoint.datasets.entry import VARIABLE, Source
 from splitpoint.errors import DataError, SettingsError
 

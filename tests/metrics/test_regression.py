@@ -292,7 +292,8 @@ def test_piece_floor_at_its_ends():
 
 @pytest.mark.parametrize(("rows", "level"), [(-1, 0.9), (10, 0.0), (10, 1.0)])
 def test_piece_floor_refuses_what_is_not_a_binomial(rows, level):
-    with pytest.raises(SettingsError, match=rf"but got {rows} and {level}"):
+    wrong = rows if rows < 0 else level
+    with pytest.raises(SettingsError, match=rf"Expected .* but got {wrong}; give"):
         metrics.piece_floor(rows, level)
 
 

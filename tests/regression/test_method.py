@@ -81,7 +81,7 @@ def test_every_field_has_the_shape_of_the_target(shape, preset):
     model, x = make(), drawn(0, *inputs)
     y = noisy(model, x, drawn(1, *targets))
     uq = fit(preset((0.5, 0.9), **QUICK), model, (x, y))
-    uq.set_threshold((x, y))
+    uq.set_threshold((x, y), quantile=0.9)
     out = uq(x)
     for name in ("mean", "lower", "upper", "aleatoric", "epistemic", "total", "mar", "mar_up", "mar_down", "flagged"):
         assert getattr(out, name).shape == targets, name

@@ -81,7 +81,9 @@ def check(name, a, b, dtype):
     for field, value in found.items():
         assert value.isfinite().all(), field
         size = float(expected[field].abs().median())
-        torch.testing.assert_close(value, expected[field], rtol=1e-2, atol=1e-2 * size, msg=lambda m, f=field: f"{f}: {m}")
+        torch.testing.assert_close(
+            value, expected[field], rtol=1e-2, atol=1e-2 * size, msg=lambda m, f=field: f"{f}: {m}"
+        )
     near = (at_one.support / at_one.reference.threshold - 1).abs() < 1e-3
     assert torch.equal(out.flagged | near, at_one.flagged | near)
     assert out.flagged.any()
@@ -225,4 +227,6 @@ def test_one_sided_calibration_rows_cover_their_side_and_lend_the_other_their_fa
         out = uq(x_new)
         shares.append(float(((out.lower <= y_new) & (y_new <= out.upper)).double().mean()))
     found = torch.tensor(shares)
-    assert 0.8 - 3 * float(found.std()) / 20**0.5 <= float(found.mean()) <= 0.8 + 1 / 61 + 3 * float(found.std()) / 20**0.5
+    assert (
+        0.8 - 3 * float(found.std()) / 20**0.5 <= float(found.mean()) <= 0.8 + 1 / 61 + 3 * float(found.std()) / 20**0.5
+    )

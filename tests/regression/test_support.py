@@ -12,8 +12,9 @@ from torch import nn
 import splitpoint as sp
 from splitpoint import cache
 from splitpoint.batches import Batch
-from splitpoint.cache import DiskTable, Table
+from splitpoint.cache import Table
 from splitpoint.calls import WIDEST_CONTEXT
+from splitpoint.disk_table import DiskTable
 from splitpoint.errors import CacheError, StorageError
 from splitpoint.features import open_tap
 from splitpoint.metrics import auroc
@@ -381,7 +382,7 @@ def test_a_cache_holds_all_layers_and_is_resumed(tmp_path):
     fit(model, batches[:1], cached)
     model.calls = 0
     uq = fit(model, batches, cached)
-    assert model.calls == 2
+    assert model.calls == 2 + 1  # those that lack, and the first to see that it behaves as it did
     assert (tmp_path / "train" / "context.bin").stat().st_size == 60 * (3 + 6) * 4
     assert torch.equal(uq(x).support, fit(model, batches)(x).support)
     assert torch.equal(fit(model, batches, cached)(x).support, uq(x).support)

@@ -16,6 +16,7 @@ from splitpoint.errors import LayerError
 from splitpoint.hooks import METHOD, Watched, find_module
 from splitpoint.layer_setting import layer_name
 from splitpoint.layout import Layout
+from splitpoint.model_inputs import retold
 
 Place = str | nn.Module
 """A layer of a model, by name or as the module."""
@@ -53,8 +54,12 @@ class Branches:
     def __call__(self, *args: Any, **kwargs: Any) -> Heard:
         """Run the frozen model once."""
         names = list(self.places.values())
-        with torch.no_grad():
-            answer, recorders, _ = self._watched(args, kwargs)
+        try:
+            with torch.no_grad():
+                answer, recorders, _ = self._watched(args, kwargs)
+        except Exception as error:
+            retold(error, self.model)
+            raise
         output = output_tensor(answer, self.output_key)
         spoilt = [name for name, recorder in zip(names, recorders, strict=True) if recorder.overwritten]
         if spoilt:

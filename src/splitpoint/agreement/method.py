@@ -16,7 +16,9 @@ from splitpoint.agreement.predictor import ROWS, AgreementPredictor
 from splitpoint.agreement.probes import Found, Rows, cross_fitted
 from splitpoint.batches import Data, labelled, placement
 from splitpoint.errors import DataError, LayerError, SettingsError, ShapeError
+from splitpoint.fingerprint import Fingerprint
 from splitpoint.groups import check_count, group_ids, random_folds
+from splitpoint.likeness import Likeness
 from splitpoint.method import Given, Method
 from splitpoint.recording import Recording, bar
 from splitpoint.tasks import Classification, ModelOutput, Targets, Task, TaskName
@@ -29,13 +31,14 @@ MOST_ROWS = 20_000
 
 
 class Read(NamedTuple):
-    """Rows of every modality: features (n, C) each, labels (n,), groups (n,), and what the model is like."""
+    """Rows of every modality: features (n, C) each, labels (n,), groups (n,), and what model and inputs are like."""
 
     features: list[Tensor]
     label: Tensor
     groups: Tensor
     classes: int
     inputs: int
+    likeness: Likeness | None
 
     def at(self, chosen: Tensor) -> Read:
         """Some of the rows."""
@@ -134,6 +137,7 @@ class Agreement(Method[AgreementPredictor]):
             calibration_check(train.features, None if more is None else more.features),
             *(knowledge_check(name, each.loss, len(present)) for name, each in zip(names, found, strict=True)),
         )
+        predictor.fingerprint = Fingerprint.of(model, predictor.observed, train.likeness)
         return predictor.heads_to(placement(model)[0])
 
     def fit_rows(self, recording: Recording, **_: Any) -> AgreementPredictor:
@@ -146,9 +150,12 @@ class Agreement(Method[AgreementPredictor]):
     def _read(self, branches: Branches, data: Data, groups: Tensor | None, label: str, progress: bool) -> Read:
         """One pass of the model over the data; rows without a label are left out."""
         features: list[list[Tensor]] = [[] for _ in branches.places]
-        labels, kept, classes, inputs = [], [], 0, 0
+        labels: list[Tensor] = []
+        kept, classes, inputs = [], 0, 0
+        likeness = None
         for batch in bar(labelled(data, self.rows_per_call), label, progress):
             moved = batch.to(branches.model)
+            likeness = likeness if labels else Likeness.of(moved)
             heard = branches(*moved.args, **moved.kwargs)
             targets = self._targets(heard.output, moved.target)
             classes, inputs = targets.columns["logits"].shape[1], len(moved.args)
@@ -164,7 +171,8 @@ class Agreement(Method[AgreementPredictor]):
                 f"Expected at least two rows with a label in the {label} data, but got {int(valid.sum())}; give more."
             )
         owners = torch.arange(len(valid)) if groups is None else groups
-        return Read([torch.cat(own) for own in features], torch.cat(labels), owners, classes, inputs).at(valid)
+        found = Read([torch.cat(own) for own in features], torch.cat(labels), owners, classes, inputs, likeness)
+        return found.at(valid)
 
     def _targets(self, output: Tensor, target: Tensor | None) -> Targets:
         """Labels of a batch in canonical form; an error where the model is no classifier of rows."""

@@ -15,7 +15,6 @@ from splitpoint.agreement.prediction import AgreementPrediction
 from splitpoint.agreement.probes import Probe
 from splitpoint.batches import Data
 from splitpoint.errors import DataError, LayerError, ShapeError
-from splitpoint.files import model_fingerprint
 from splitpoint.layout import Layout
 from splitpoint.prediction import Rowwise
 from splitpoint.predictor import Predictor, Self
@@ -59,6 +58,11 @@ class AgreementPredictor(Predictor[AgreementPrediction]):
         heard = self.branches(*args, **kwargs)
         with torch.no_grad(), torch.autocast(heard.output.device.type, enabled=False):
             return self._compared(heard.features, heard.output)
+
+    def observed(self, *args: Any, **kwargs: Any) -> Sequence[Tensor]:
+        """See `Predictor`."""
+        heard = self.branches(*args, **kwargs)
+        return [heard.output, *(value for value in heard.features if value is not None)]
 
     def _compared(self, features: Sequence[Tensor | None], output: Tensor) -> AgreementPrediction:
         rows, few = len(output), len(self.present)
@@ -110,17 +114,11 @@ class AgreementPredictor(Predictor[AgreementPrediction]):
             )
         return super().set_threshold(data, quantile, progress)
 
-    def heads_to(self, device: torch.device) -> AgreementPredictor:
-        """Move everything fitted to `device`; the base model stays where it is."""
-        for name, buffer in self.named_buffers(recurse=False):
-            setattr(self, name, buffer.to(device))
-        return self
-
     def description(self) -> dict[str, Any]:
-        """See `Predictor`; also the places of the branches, and the fingerprint of the base model."""
+        """See `Predictor`; also the places of the branches."""
         found = super().description()
         found["settings"]["branches"] = dict(self.branches.places)
-        return found | {"layer": {}, "classes": self.classes, "base_model": model_fingerprint(self.base)}
+        return found | {"layer": {}, "classes": self.classes}
 
     def _described(self) -> list[str]:
         places = ", ".join(f"{name} ({place})" for name, place in self.branches.places.items())

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
 from splitpoint.consistency import entropy
-from splitpoint.tasks import ClassAnswer, Levels, RegressionAnswer
+from splitpoint.errors import TrainingError
+from splitpoint.tasks import Answer, ClassAnswer, Levels, RegressionAnswer
+
+
+def check_answer(answer: Answer, what: str) -> None:
+    """A TrainingError unless what a fitted method says of its own training rows are numbers."""
+    for own in fields(answer):
+        value = getattr(answer, own.name)
+        if isinstance(value, Tensor) and not bool(value.isfinite().all()):
+            raise TrainingError(
+                f"Expected {what} to answer its own training rows with numbers, but its '{own.name}' has NaN or "
+                "infinity; bring inputs and targets to a usual scale, lower the learning rate or use another method."
+            )
 
 
 def normal_answer(mean: Tensor, aleatoric: Tensor, epistemic: Tensor, levels: Levels) -> RegressionAnswer:

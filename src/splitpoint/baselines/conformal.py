@@ -64,8 +64,6 @@ class Conformal(FeatureBaseline, EitherMethod[BaselinePredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.residual not in ("absolute", "normalised"):
-            raise SettingsError(f"Expected residual to be 'absolute' or 'normalised', but got {self.residual!r}.")
         check_set_score(self.score, "score")
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002

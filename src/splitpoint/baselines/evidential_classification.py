@@ -53,7 +53,7 @@ class EvidentialClassification(NetworkBaseline, ClassificationMethod[NetworkPred
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.regulariser < math.inf:
+        if self.regulariser < 0:
             raise SettingsError(f"Expected regulariser >= 0, but got {self.regulariser}.")
         if not 0 < self.annealing <= 1:
             raise SettingsError(f"Expected annealing in (0, 1], but got {self.annealing}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -49,7 +48,7 @@ class EvidentialQuantile(NetworkBaseline, RegressionMethod[NetworkPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.regulariser < math.inf:
+        if self.regulariser < 0:
             raise SettingsError(f"Expected regulariser >= 0, but got {self.regulariser}.")
 
     @property

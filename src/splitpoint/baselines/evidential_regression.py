@@ -136,7 +136,7 @@ class EvidentialRegression(NetworkBaseline, RegressionMethod[NetworkPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.regulariser < math.inf:
+        if self.regulariser < 0:
             raise SettingsError(f"Expected regulariser >= 0, but got {self.regulariser}.")
 
     def _loss(self, raw: Tensor, target: Tensor, part: float) -> Tensor:  # noqa: ARG002

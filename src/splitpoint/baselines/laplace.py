@@ -15,7 +15,7 @@ from splitpoint.baselines.posthoc import AtOutput, BaselinePredictor, Fitted, Po
 from splitpoint.baselines.settings import EitherMethod
 from splitpoint.cache import Table
 from splitpoint.consistency import entropy, square_dtype
-from splitpoint.errors import SettingsError
+from splitpoint.errors import SettingsError, TrainingError
 from splitpoint.hooks import INPUT, find_module
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer
@@ -75,13 +75,9 @@ class Laplace(PostHocBaseline, EitherMethod[BaselinePredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hessian not in ("kron", "full"):
-            raise SettingsError(f"Expected hessian to be 'kron' or 'full', but got {self.hessian!r}.")
-        if self.score not in ("information", "variance"):
-            raise SettingsError(f"Expected score to be 'information' or 'variance', but got {self.score!r}.")
         for name in ("prior_precision", "noise"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and value <= 0:
                 raise SettingsError(f"Expected {name} > 0 or None, but got {value}.")
 
     def _learn(self, rows: Recording, held_out: Recording | None, seed: int) -> dict[str, Tensor]:  # noqa: ARG002
@@ -261,7 +257,13 @@ def _root(covariance: Tensor) -> Tensor:
 
 def _axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, none below 0, and eigenvectors of a positive semi-definite matrix."""
-    values, axes = torch.linalg.eigh(matrix)
+    try:
+        values, axes = torch.linalg.eigh(matrix)
+    except RuntimeError as error:  # no decomposition converged
+        raise TrainingError(
+            "Expected a curvature that can be decomposed, but the features have one that cannot; bring them to a usual "
+            "scale or use another method."
+        ) from error
     return values.clamp(min=0), axes
 
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from splitpoint.baselines.answers import check_answer
 from splitpoint.baselines.settings import Rival
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.features import Tap
 from splitpoint.layer_setting import LayerSpec
 from splitpoint.layout import Layout
 from splitpoint.method import GivenRows, PostHoc
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Answer, ClassAnswer
 
@@ -93,6 +94,9 @@ class PostHocBaseline(PostHoc[BaselinePredictor], Rival[BaselinePredictor]):
     def _fit_one(self, rows: Recording, held_out: Recording | None, seed: int) -> BaselinePredictor:
         learned = {f"fitted.{name}": tensor for name, tensor in self._learn(rows, held_out, seed).items()}
         predictor = self._predictor(rows.tap, rows.layout, rows.inputs, learned)
+        some = next(rows.table.slices(256))
+        known = self._answer(predictor.fitted, lambda function: function(some["features"]), some[rows.task.answers])
+        check_answer(known, type(self).__name__)
         if self._temperature and held_out is not None:
             features, logits = held_out.table.column("features"), held_out.table.column("logits")
             answer = self._answer(predictor.fitted, lambda function: function(features), logits)

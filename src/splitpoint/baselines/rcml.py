@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -87,9 +86,7 @@ class Rcml(NetworkBaseline, ClassificationMethod[NetworkPredictor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.order not in ("mean", "sequential"):
-            raise SettingsError(f"Expected order to be 'mean' or 'sequential', but got {self.order!r}.")
-        if not 0 <= self.gamma < math.inf:
+        if self.gamma < 0:
             raise SettingsError(f"Expected gamma >= 0, but got {self.gamma}.")
         if not 0 < self.annealing <= 1:
             raise SettingsError(f"Expected annealing in (0, 1], but got {self.annealing}.")

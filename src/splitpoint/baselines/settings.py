@@ -82,8 +82,6 @@ class ClassificationMethod(Rival[R]):
     def __post_init__(self) -> None:
         super().__post_init__()
         Classification(self.output, self.ignore_index)
-        if self.temperature not in (None, "nll", "ece"):
-            raise SettingsError(f"Expected temperature to be None, 'nll' or 'ece', but got {self.temperature!r}.")
 
     @property
     def _task(self) -> Task:
@@ -116,8 +114,6 @@ class EitherMethod(RegressionMethod[R], ClassificationMethod[R]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task not in (*TASKS, "auto"):
-            raise SettingsError(f"Expected task to be one of {TASKS}, but got {self.task!r}.")
         if self.temperature and self.task == "regression":
             raise SettingsError(
                 f"Expected temperature=None for regression, which has no probabilities, but got {self.temperature!r}; "

@@ -16,7 +16,7 @@ from splitpoint.errors import SettingsError
 from splitpoint.hooks import INPUT
 from splitpoint.method import Given, GivenRows, PostHoc, check_recordings
 from splitpoint.networks.surgery import weight_layers
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.regression import SplitPointRegressor
 from splitpoint.tasks import TASKS, Classification, Regression, Task, TaskName, decided_task

@@ -12,15 +12,19 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from splitpoint.baselines.answers import check_answer
 from splitpoint.baselines.posthoc import Fitted
 from splitpoint.baselines.settings import Rival
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.calibration import fit_temperature, tempered
 from splitpoint.consistency import square_dtype
-from splitpoint.errors import SettingsError
+from splitpoint.errors import DataError, SettingsError
 from splitpoint.features import Tap
+from splitpoint.fingerprint import Fingerprint
 from splitpoint.hooks import Watched
+from splitpoint.likeness import Likeness
 from splitpoint.method import Given
+from splitpoint.model_inputs import retold
 from splitpoint.networks import Architecture, Factory, NetworkTraining, Prepared, Trainer
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import widen
@@ -84,20 +88,28 @@ class NetworkPredictor(Predictor[Prediction]):
 
     def live_answer(self, *args: Any, **kwargs: Any) -> tuple[Answer, Tensor]:
         """The same with gradients for the inputs, as attacks need them."""
-        runs = self.method._runs(self, args, kwargs)
+        try:
+            runs = self.method._runs(self, args, kwargs)
+        except Exception as error:
+            retold(error, self.networks[0])
+            raise
         width = self.method._width
         found = [self.architecture.canonical(run, width) for run in runs.outputs]
         parts = torch.stack([self.method._parts(own, self.architecture) for own in found])
         like = self.architecture.like(runs.outputs[0], len(found[0]), width)
         return self.method._answer(self, parts, runs.score), like
 
+    def observed(self, *args: Any, **kwargs: Any) -> Sequence[Tensor]:
+        """See `Predictor`: outputs of all runs of the networks."""
+        return self.method._runs(self, args, kwargs).outputs
+
     def in_units(self, mean: Tensor, *variances: Tensor) -> tuple[Tensor, ...]:
         """A mean and variances (N, D, ...) of standard targets in their units, in float64 where squares need it."""
         wide = [-1, *[1] * (mean.dim() - 2)]
         center, spread = self.fitted["center"].reshape(wide), self.fitted["spread"].reshape(wide)
-        wide = square_dtype(spread)
-        squared = spread.to(wide).square()
-        return (center + spread * mean).to(wide), *(squared * variance for variance in variances)
+        kind = square_dtype(spread)
+        squared = spread.to(kind).square()
+        return (center + spread * mean).to(kind), *(squared * variance for variance in variances)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Everything fitted, by name, the networks included."""
@@ -275,9 +287,13 @@ class NetworkBaseline(NetworkTraining, Rival[NetworkPredictor]):
         device = next(predictor.base.parameters()).device
         predictor.fitted.to(device)
         self._finish(predictor, data, progress)
+        known = first_batch(data, self.batch_size).to(predictor.base)
+        check_answer(predictor.answer(*known.args, **known.kwargs)[0], type(self).__name__)
         if self._temperature and calibration is not None:
             rows = _calibration_logits(predictor, trainer, calibration, progress)
             predictor.fitted.add("temperature", fit_temperature(*rows, self._temperature).to(device))
+        first = Likeness.of(first_batch(data, self.rows_per_call).to(predictor.base))
+        predictor.fingerprint = Fingerprint.of(predictor.base, predictor.observed, first)
         return predictor
 
 
@@ -294,4 +310,7 @@ def _calibration_logits(
         kept = trainer.task.present(label)
         logits.append(answer.scaled.movedim(1, -1)[kept].cpu())
         labels.append(label[kept].cpu())
-    return torch.cat(logits), torch.cat(labels)
+    found = torch.cat(logits)
+    if not bool(found.isfinite().all()):
+        raise DataError("Expected finite logits on the calibration data, but got NaN or inf; check the inputs.")
+    return found, torch.cat(labels)

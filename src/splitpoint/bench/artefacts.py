@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpoint.bench.record import FORMAT, Cell, current, finite
+from splitpoint.bench.lines import Lines, count_of, mapping_of, number_of, read_lines, text_of
+from splitpoint.bench.record import FORMAT, Cell, cell_of, current, finite
 from splitpoint.errors import DataError
 from splitpoint.files import write_text
 
@@ -48,24 +49,24 @@ class Artefact:
     @classmethod
     def read(cls: type[Kind], folder: Path) -> list[Kind]:
         """Those of a folder, the last one of every key; lines that are damaged do not count."""
-        path = folder / cls.file
-        if not path.is_file():
-            return []
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found = [artefact for line in file for artefact in cls._whole(line)]
+        found = cls.lines(folder).found
         return list({artefact.key: artefact for artefact in found}.values())
 
     @classmethod
-    def _whole(cls: type[Kind], line: str) -> Iterator[Kind]:
-        """The artefact of a line; none where it is damaged, or of a format that is not known."""
-        try:
-            values = json.loads(line)
-            if "format" not in values:
-                values = current(cls.upgraded(values))
-            if values.get("format", FORMAT) == FORMAT:
-                yield _decoded(cls, values | {"cell": values})
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return
+    def lines(cls: type[Kind], folder: Path) -> Lines[Kind]:
+        """Those of a folder, and which lines are damaged."""
+        return read_lines(folder / cls.file, cls._parsed)
+
+    @classmethod
+    def _parsed(cls: type[Kind], line: str) -> Kind | None:
+        """The artefact of a line; None where it is of a format that is not known."""
+        values = mapping_of(line)
+        if "format" not in values:
+            values = current(cls.upgraded(values))
+        if values.get("format", FORMAT) != FORMAT:
+            return None
+        artefact: Kind = _decoded(cls, values | {"cell": cell_of(values)._asdict()})
+        return artefact
 
     def put(self, folder: Path) -> None:
         """Keep it in the place of one of the same key; the file is replaced whole or not at all."""
@@ -268,13 +269,17 @@ def _decoded(kind: Any, value: Any) -> Any:
     """
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise DataError(f"Expected a list, but got {value!r}.")
+            raise DataError(f"Expected a list, but got {type(value).__name__}.")
         return tuple(_decoded(get_args(kind)[0], part) for part in value)
     if kind is float:
-        return math.nan if value is None else float(value)
-    if kind in (str, int, bool):
-        if not isinstance(value, kind):
-            raise DataError(f"Expected {kind.__name__}, but got {value!r}.")
+        return number_of(value)
+    if kind is str:
+        return text_of(value)
+    if kind is int:
+        return count_of(value)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise DataError(f"Expected true or false, but got {type(value).__name__}.")
         return value
     return kind(**{name: _decoded(part, value[name]) for name, part in _parts(kind).items() if name in value})
 

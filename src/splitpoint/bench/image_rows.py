@@ -26,8 +26,8 @@ from splitpoint.files import drop_stale_drafts, model_fingerprint, replacing, te
 from splitpoint.hooks import INPUT
 from splitpoint.layout import Layout
 from splitpoint.method import PostHoc
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import ClassificationPrediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.recording import Recording
 from splitpoint.tasks import Classification
 
@@ -133,7 +133,7 @@ class Recorder:
             with replacing(path) as draft:
                 seconds = self._write(draft, images, count)
                 write_text(clock, repr(seconds))
-        stored = torch.from_numpy(np.load(path, mmap_mode="c"))
+        stored = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         return Rows(stored, self._last_layer, float(clock.read_text(encoding="utf-8")))
 
     @cached_property

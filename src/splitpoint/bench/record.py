@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from splitpoint import __version__
+from splitpoint.bench.lines import Lines, count_of, mapping_of, name_of, number_of, plain, read_lines, text_of
 from splitpoint.errors import DataError
 
 RECORDS = "records.jsonl"
@@ -103,17 +104,32 @@ class Record:
 
 
 def parse(line: str) -> Record:
-    """The record of a line; metrics that are null become NaN, and older names those of today."""
-    values = json.loads(line)
+    """The record of a line; metrics that are null become NaN, and older names those of today.
+
+    An error of `lines.DAMAGE` where a part of it is missing, unknown or of another kind than is written.
+    """
+    values = mapping_of(line)
     written = values.pop("format", None)
     if written is None:
         values = current(values)
     elif written != FORMAT:
         raise DataError(f"Expected a line of format {FORMAT}, but got {written}.")
-    values["stack"] = tuple(values["stack"])
+    values |= cell_of(values)._asdict()
+    values |= {name: count_of(values[name]) for name in ("trial", "seed")}
+    values["stack"] = tuple(map(count_of, values["stack"]))
     for name in ("metrics", "timing"):
-        values[name] = {key: math.nan if value is None else value for key, value in values[name].items()}
+        values[name] = {name_of(key): number_of(value) for key, value in values[name].items()}
+    values |= {name: plain(dict(values.get(name, {}))) for name in ("settings", "versions")}
+    values["versions"] = {name: text_of(version) for name, version in values["versions"].items()}
+    if values.get("error") is not None:
+        values["error"] = text_of(values["error"])
     return Record(**values)
+
+
+def cell_of(values: Mapping[str, Any]) -> Cell:
+    """The cell that a line names."""
+    named = {"variant": "", "network": ""} | {name: values[name] for name in Cell._fields if name in values}
+    return Cell(**{name: name_of(value) for name, value in named.items()})
 
 
 def current(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,24 +208,18 @@ class Journal:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
 
+    @property
+    def size(self) -> int:
+        """Of the file in bytes; 0 where there is none."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
     def read(self) -> list[Record]:
-        """All records of whole stacks, see `whole_stacks`; torn lines and torn stacks do not count."""
-        if not self.path.is_file():
-            return []
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            found = [record for record in map(_whole, file) if record is not None]
-        return whole_stacks(found)
+        """All records of whole stacks, see `whole_stacks`; damaged lines and torn stacks do not count."""
+        return whole_stacks(self.lines().found)
 
-
-def _whole(line: str) -> Record | None:
-    try:
-        record = parse(line)
-        hash((record.cell, record.seed, record.trial, record.stack))  # a TypeError where one is no name or number
-        math.fsum((*record.metrics.values(), *record.timing.values()))
-        dict(**record.settings, **record.versions)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return record
+    def lines(self) -> Lines[Record]:
+        """All records, and which lines are damaged."""
+        return read_lines(self.path, parse)
 
 
 def whole_stacks(records: Iterable[Record]) -> list[Record]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitpoint.bench.artefacts import Artefact
-from splitpoint.bench.record import RECORDS, Cell, Journal, Record, versions, whole_stacks
+from splitpoint.bench.record import RECORDS, Cell, Record, versions, whole_stacks
+from splitpoint.bench.sharing import Ledger, Terms
 from splitpoint.bench.suite import Request, Stacked, Suite, Work
 from splitpoint.bench.suites import SUITES
 from splitpoint.bench.workers import run_all
@@ -57,20 +58,33 @@ def bench(
     _check_range(seed, trials=trials, jobs=jobs, epochs=epochs)
     chosen = suite.chosen(options)
     asked = suite.cells(Request(name, folder, seed, epochs, chosen))
-    records = Journal(folder).read()
-    _check_settings(suite, folder, asked, records)
-    work = left(suite, asked, trials or suite.trials, done_in(records, retry=retry))
+
+    ledger, trials = Ledger(folder), trials or suite.trials
+
+    def still_left(works: Sequence[Work]) -> list[Stacked]:
+        _check_settings(suite, folder, asked, ledger.records)
+        return left(suite, works, trials, done_in(ledger.records, retry=retry))
 
     def keep(outcome: Outcome) -> list[Record]:
         for drawing in outcome.drawings:
             drawing.put(folder)
-        records.extend(outcome.records)
         return outcome.records
 
-    run_all(work, run, folder, jobs=jobs, threads=chosen.get("threads", 1), progress=progress, keep=keep)
+    work, threads = still_left(asked), chosen.get("threads", 1)
+    terms = Terms(ledger, _names, lambda piece: still_left(piece.works))
+    count = run_all(work, run, folder, jobs=jobs, threads=threads, progress=progress, keep=keep, terms=terms)
+    ledger.refresh()
     cells = {suite.cell(part, method) for part in asked for method in part.methods}
-    wanted = [record for record in whole_stacks(records) if record.seed == seed and record.cell in cells]
-    return _summary(folder, len(work), wanted)
+    wanted = [record for record in whole_stacks(ledger.records) if record.seed == seed and record.cell in cells]
+    return _summary(folder, count, wanted)
+
+
+def _names(stacked: Stacked) -> Iterator[str]:
+    """What the records of a stack are of, in words that all runs share."""
+    for work in stacked.works:
+        for method in work.methods:
+            cell = SUITES[work.suite].cell(work, method)
+            yield from (f"{cell} {work.seed} {trial}" for trial in work.trials)
 
 
 def _check_range(seed: int, **values: int | None) -> None:
@@ -126,7 +140,10 @@ def done_in(records: Iterable[Record], *, retry: bool = False) -> Done:
 
 
 def left(suite: Suite, asked: Sequence[Work], trials: int, done: Done) -> list[Stacked]:
-    """What is left of the work that is asked for; methods of a group that lack the same trials stay together."""
+    """What is left of the work that is asked for; methods of a group that lack the same trials stay together.
+
+    Work that names its trials is asked for with these, other work with as many as `trials`.
+    """
     stacks: dict[Any, list[Work]] = {}
     for work in chain.from_iterable(_lacking(suite, whole, trials, done) for whole in asked):
         key = suite.stack(work)
@@ -140,7 +157,7 @@ def _lacking(suite: Suite, whole: Work, trials: int, done: Done) -> Iterator[Wor
     lacking: dict[tuple[int, ...], tuple[str, ...]] = {}
     for method in whole.methods:
         have = done(suite.cell(whole, method), whole.seed)
-        numbers = tuple(trial for trial in range(trials) if trial not in have)
+        numbers = tuple(trial for trial in whole.trials or range(trials) if trial not in have)
         lacking[numbers] = (*lacking.get(numbers, ()), method)
     for numbers, methods in lacking.items():
         if suite.one_by_one(whole):

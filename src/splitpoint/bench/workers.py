@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from tqdm import tqdm
 
-from splitpoint.bench.record import RECORDS, Journal, Record
+from splitpoint.bench.record import RECORDS, Record
+from splitpoint.bench.sharing import POLL_SECONDS, Ledger, Sharing, Terms
 from splitpoint.bench.suite import Stacked
 from splitpoint.errors import DataError, SettingsError, SplitPointError
 
@@ -45,7 +47,8 @@ def run_all(
     progress: bool,
     threads: int = 1,
     keep: Callable[[T], list[Record]] = _only_records,
-) -> None:
+    terms: Terms | None = None,
+) -> int:
     """Do all the work, largest pieces first, appending the records of every piece as it is done.
 
     Args:
@@ -57,15 +60,25 @@ def run_all(
         threads: of the arithmetic in every process; sums of another number of threads round otherwise.
         keep: called in this process where `run` gives more than lists of records: it stores the rest, before the
             records say that the work is done, and returns them.
+        terms: how the work is shared with other runs on the folder; None for work that is not shared.
+
+    Returns:
+        How many pieces this run did.
     """
     _check_folder(folder)
-    journal = Journal(folder)
-    total = sum(piece.cost for piece in work)
-    with tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown:
-        for piece, stacks in _results(sorted(work, key=lambda piece: -piece.cost), run, jobs, threads, shown):
+    known, count = Ledger(folder) if terms is None else terms.ledger, 0
+    total, ordered = sum(piece.cost for piece in work), sorted(work, key=lambda piece: -piece.cost)
+    with (
+        tqdm(total=total, disable=not (progress and work), dynamic_ncols=True, bar_format=BAR) as shown,
+        closing(Sharing(known, ordered, terms, shown.update)) as sharing,
+    ):
+        for piece, stacks in _results(sharing, run, jobs, threads, shown):
             for stack in stacks:
-                journal.append(keep(stack))
+                known.append(partial(keep, stack))
+            sharing.done(piece)
             shown.update(piece.cost)
+            count += 1
+    return count
 
 
 def _check_folder(folder: Path) -> None:
@@ -79,23 +92,33 @@ def _check_folder(folder: Path) -> None:
 
 
 def _results(
-    work: Sequence[Stacked], run: Callable[[Stacked], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
+    sharing: Sharing, run: Callable[[Stacked], Iterator[T]], jobs: int, threads: int, shown: tqdm[None]
 ) -> Iterator[tuple[Stacked, list[T]]]:
     """Pieces with what came of them, in the order in which they are done."""
     if jobs == 1:
         with _arithmetic(threads):
-            for number, piece in enumerate(work):
-                shown.set_postfix_str(f"{len(work) - number} left: {piece.label}")
+            while sharing.left:
+                piece = sharing.next()
+                if piece is None:
+                    sharing.wait()
+                    continue
+                shown.set_postfix_str(f"{sharing.left} left: {piece.label}")
                 yield piece, list(run(piece))
         return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads)) as pool:
         try:
-            pending: dict[Future[list[T]], Stacked] = {pool.submit(_collect, run, piece): piece for piece in work}
-            while pending:
-                shown.set_postfix_str(f"{len(pending)} left")
-                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+            pending: dict[Future[list[T]], Stacked] = {}
+            while sharing.left:
+                while len(pending) < jobs and (piece := sharing.next()) is not None:
+                    with _undisturbed():
+                        pending[pool.submit(_collect, run, piece)] = piece
+                shown.set_postfix_str(f"{sharing.left} left")
+                if not pending:
+                    sharing.wait()
+                    continue
+                finished, _ = wait(pending, POLL_SECONDS if sharing.waiting else None, FIRST_COMPLETED)
                 for future in finished:
                     yield pending.pop(future), future.result()
         except BrokenProcessPool as error:
@@ -108,6 +131,19 @@ def _results(
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
             raise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put Ctrl-C off, for processes that begin here too: until they are deaf to it, it would be told by all of them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_device(name: str) -> torch.device:

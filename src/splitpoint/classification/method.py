@@ -87,17 +87,13 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
     def __post_init__(self) -> None:
         super().__post_init__()
         Classification(self.output, self.ignore_index)
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         check_retrain(self.retrain, self.residuals, ("refit",))
         if self.residuals == "refit" and self.mars == "free":
             raise SettingsError(
                 "Expected mars='simplex' with residuals='refit', but got mars='free', whose networks read features, "
                 "and those of copies are no others' features; use one of the two, or pass calibration data."
             )
-        delta0: Any = self.delta0
-        if delta0 != "cv" and not (isinstance(delta0, int | float) and delta0 >= 0):
+        if self.delta0 != "cv" and self.delta0 < 0:
             raise SettingsError(f"Expected delta0 >= 0 or 'cv', but got {self.delta0!r}.")
         if not 0 < self.support_mass < 1:
             raise SettingsError(f"Expected support_mass in (0, 1), but got {self.support_mass}.")
@@ -316,9 +312,6 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
             for i, delta0 in enumerate(DELTA0_GRID):
                 errors[i] += (corrected_probs(base, mars, delta0) - target).square().sum().cpu()
         return DELTA0_GRID[int(errors.argmin())]
-
-
-_CHOICES = {"mars": ("simplex", "free"), "residuals": ("train", "refit")}
 
 
 def _free_scores(table: Table, calibrator: Heads, delta0: float) -> Tensor:

@@ -16,8 +16,8 @@ from splitpoint.features import Tap
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.marginals import complement
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import ClassificationPrediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.tasks import ClassAnswer
 
 if TYPE_CHECKING:

@@ -8,12 +8,9 @@ tables of numbers in it, one array (N, columns) each: a workbook may have severa
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib
 import io
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from splitpoint.datasets.bounded import DAMAGED, npz_arrays, unzipped_idx
 from splitpoint.datasets.entry import Entry
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.files import replacing
@@ -63,11 +61,10 @@ def rows_checksum(columns: Sequence[Numbers]) -> str:
 def read_npz(entry: Entry, path: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
     """The arrays `keys` of a data set; DataError if the file does not hold them."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {key: file[key] for key in keys}
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        return npz_arrays(path, keys)
+    except DAMAGED as error:
         raise DataError(
-            f"Expected {path} to hold the arrays of {entry.name}, but they cannot be read; {entry.cure}"
+            f"Expected {path} to hold the arrays of {entry.name}, but they cannot be read; {entry.cure}."
         ) from error
 
 
@@ -85,13 +82,15 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
-        data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8) if zipped else np.memmap(path, np.uint8, "r")
+        data = unzipped_idx(path) if zipped else np.memmap(path, np.uint8, "r")
         if data[:3].tobytes() != b"\0\0\x08":
             raise DataError("it begins otherwise")
         axes = int(data[3])
-        shape = data[4 : 4 + 4 * axes].view(">u4")
-        return data[4 + 4 * axes :].reshape(tuple(map(int, shape)))
-    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+        shape = tuple(map(int, data[4 : 4 + 4 * axes].view(">u4")))
+        if len(shape) != axes:
+            raise DataError("it ends too early")
+        return data[4 + 4 * axes :].reshape(shape)
+    except DAMAGED as error:
         raise DataError(
             f"Expected {path.name} to be an idx file of bytes, gzipped or not, but it is not ({error})."
         ) from error

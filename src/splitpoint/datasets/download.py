@@ -18,28 +18,26 @@ import tarfile
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from tqdm import tqdm
 
 from splitpoint.datasets import tables
 from splitpoint.datasets.arrays import file_checksum, file_matches, read_idx, require_package, write_npz
+from splitpoint.datasets.bounded import DAMAGED, MOST_BYTES, check_member, first_line
 from splitpoint.datasets.entry import VARIABLE, ImageEntry, TableEntry, folders
 from splitpoint.datasets.inventory import verify, verify_arrays
 from splitpoint.datasets.registry import DataSet, entry
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError, SettingsError, SplitPointError
 
 DOWNLOADS = "downloads"
 """Folder for what has been downloaded but not converted yet, so that an interrupted download can go on."""
-
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
-"""What reading a damaged archive raises."""
 
 WORTH_RETRYING = {408, 425, 429, 500, 502, 503, 504}
 """HTTP codes that may be gone a moment later."""
@@ -149,7 +147,7 @@ def _by_name(wanted: ImageEntry, member: PurePosixPath) -> PurePosixPath | None:
 
 def _by_pattern(wanted: ImageEntry, member: PurePosixPath) -> PurePosixPath | None:
     """The way below the folder of the set to a file that a pattern of the set finds."""
-    top, *inside = member.parts
+    top, *inside = member.parts or (".",)
     hidden = any(part.startswith(".") for part in inside)  # among them the way out of the folder, ".."
     patterns = (PurePosixPath(pattern).parts for pattern in wanted.forms[0].checksums)
     belongs = any(
@@ -171,21 +169,38 @@ def _unpack(
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         new = Path(temporary) / target.name
         new.mkdir()
+        left = MOST_BYTES
         try:
             for member, source in members(archive):
                 inside = place(wanted, member)
                 if inside is not None:
                     (new / inside).parent.mkdir(parents=True, exist_ok=True)
                     with source() as stream, (new / inside).open("wb") as file:
-                        shutil.copyfileobj(stream, file)
+                        left -= _copied(stream, file, left)
+        except SplitPointError:
+            raise
         except DAMAGED as error:
             raise DataError(
-                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked ({error})."
+                f"Expected {archive.name} to be an archive of {wanted.name}, but it cannot be unpacked "
+                f"({first_line(error)})."
             ) from error
         verify(wanted, new)
         if target.exists():
             os.replace(target, Path(temporary) / "old")
         os.replace(new, target)
+
+
+def _copied(stream: IO[bytes], file: IO[bytes], most: int) -> int:
+    """Copy what the stream has and return how many bytes that were, `most` at most."""
+    done = 0
+    while chunk := stream.read(_CHUNK):
+        done += len(chunk)
+        if done > most:
+            raise DataError(
+                f"Expected an archive of at most {MOST_BYTES:,} bytes, but it unpacks to more; get it elsewhere."
+            )
+        file.write(chunk)
+    return done
 
 
 def members(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]]]:
@@ -194,6 +209,7 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if not info.is_dir():
+                    check_member(info)
                     yield PurePosixPath(info.filename), partial(archive.open, info)
         return
     with tarfile.open(path) as tar:
@@ -210,6 +226,41 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 
 # Files over HTTP
+
+
+class _Guarded(urllib.request.HTTPRedirectHandler):
+    """Follows a server that sends elsewhere, but from https to https alone."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """The request that follows, or an error."""
+        safe = ("https",) if req.type == "https" else ("https", "http")
+        if urllib.parse.urlsplit(newurl).scheme.lower() not in safe:
+            raise DataError(
+                f"Expected {req.full_url} to stay with {' or '.join(safe)}, but the server sends to {newurl}; nothing "
+                "was asked for there."
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_Guarded)
+
+_HASHES = ("md5", "sha256")
+_HERE = ("127.0.0.1", "::1", "localhost")
+
+
+def _check_address(url: str, checksum: str) -> None:
+    """Refuse an address from which another could send something else unnoticed."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        scheme, host = parts.scheme.lower(), parts.hostname
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"Expected an https address to download from, but got {url!r}; give one.") from error
+    hashed = checksum.partition(":")[0] in _HASHES
+    if not host or not (scheme == "https" or (scheme == "http" and (hashed or host in _HERE))):
+        raise DataError(
+            f"Expected an https address, or an http one with a checksum by {' or '.join(_HASHES)}, but got {url}; "
+            "download the file by hand and compare it."
+        )
 
 
 class _InterruptedError(Exception):
@@ -237,7 +288,11 @@ def fetch(
     cut connection, and in the next call, the rest alone is asked for (HTTP Range); a server that does not know ranges
     sends everything again. A file that is there with the right checksum is kept. Errors that may pass are tried
     `attempts` times, after `wait` seconds, then twice as long and so on. A wrong checksum removes what has arrived.
+
+    The address is an https one; http serves where the file has a hash as checksum, or comes from this machine. A server
+    that sends elsewhere may not lead from https to anything else.
     """
+    _check_address(url, checksum)
     if checksum and destination.is_file() and file_matches(destination, checksum):
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +326,7 @@ def _transfer(url: str, part: Path, timeout: float, progress: bool) -> None:
     if have:
         headers["Range"] = f"bytes={have}-"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as response:
+        with _OPENER.open(urllib.request.Request(url, headers=headers), timeout=timeout) as response:
             if response.status != 206 or not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
                 have = 0
             _receive(response, part, have, progress)

@@ -173,8 +173,8 @@ class Form(Generic[_Reader]):
     Attributes:
         path: where it lies below a data folder.
         reader: takes the entry, where the set lies, and the part (``train`` or ``test``); returns the part.
-        checksums: of the arrays of an npz or HDF5 file or of the files in a folder; ``files:N`` is how many files a
-            pattern must find. Empty where nobody knows what it must be.
+        checksums: of the arrays of an npz or HDF5 file or of the files in a folder; ``files:N`` (or ``files:N-M``) is
+            how many files a pattern must find. Empty where nobody knows what it must be.
         size: where the form holds only some of the images, or smaller ones.
     """
 

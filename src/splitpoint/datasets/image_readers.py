@@ -6,9 +6,7 @@ files that are something else are a DataError.
 
 from __future__ import annotations
 
-import codecs
 import os
-import pickle
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from splitpoint.datasets.arrays import not_the_format, package, present, read_idx, read_npz
+from splitpoint.datasets.cifar_batches import NotABatchError, read_batch
 from splitpoint.datasets.entry import Entry, ImageEntry, command_for, locate
 from splitpoint.datasets.image_set import ImageFiles, ImageSet, Joined, Shape, StoredImages, decoded, pillow
 from splitpoint.errors import DataError
@@ -67,44 +66,21 @@ def records(entry: Entry, path: Path, label_bytes: int, classes: int) -> StoredI
 
 
 def cifar10_batches(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
-    """CIFAR-10's Python version: pickled dicts with `data` (n, 3072) and `labels`, read without running their code."""
-    return _in_a_row([_batch(entry, folder / file, b"labels") for file in CIFAR10_FILES[part]])
+    """CIFAR-10's Python version: pickled dicts with `data` (n, 3072) and `labels`, read without unpickling."""
+    return _in_a_row([_batch(entry, folder / file, "labels") for file in CIFAR10_FILES[part]])
 
 
 def cifar100_batches(entry: ImageEntry, folder: Path, part: str) -> ImageSet:
     """CIFAR-100's Python version: as CIFAR-10's, with `fine_labels`."""
-    return _in_a_row([_batch(entry, folder / file, b"fine_labels") for file in CIFAR100_FILES[part]])
+    return _in_a_row([_batch(entry, folder / file, "fine_labels") for file in CIFAR100_FILES[part]])
 
 
-def _batch(entry: ImageEntry, path: Path, labels: bytes) -> StoredImages:
-    with present(entry, path).open("rb") as file:
-        try:
-            table = _ArraysOnly(file, encoding="bytes").load()
-            pixels, numbers = np.asarray(table[b"data"]).reshape(-1, *CIFAR), np.asarray(table[labels], np.int64)
-        except Exception as error:  # a damaged pickle raises whatever its last command happens to hit
-            raise not_the_format(entry, path, "a pickled batch of CIFAR", f"it cannot be read ({error})") from error
-    return StoredImages(entry.name, pixels, numbers, entry.classes)
-
-
-_RECONSTRUCT = np.zeros(0).__reduce__()[0]
-_PARTS_OF_ARRAYS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): codecs.encode,
-}
-"""Functions and classes by module and name, as pickled arrays of old and new versions of NumPy call them."""
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles what NumPy arrays are made of; any other class or function is refused before it is looked up."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """The allowed function or class, which the file names."""
-        if (module, name) not in _PARTS_OF_ARRAYS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no part of an array")
-        return _PARTS_OF_ARRAYS[module, name]
+def _batch(entry: ImageEntry, path: Path, labels: str) -> StoredImages:
+    try:
+        pixels, numbers = read_batch(present(entry, path).read_bytes(), labels)
+    except NotABatchError as error:
+        raise not_the_format(entry, path, "a pickled batch of CIFAR", f"it cannot be read ({error})") from error
+    return StoredImages(entry.name, pixels.reshape(-1, *CIFAR), numbers, entry.classes)
 
 
 def _in_a_row(parts: Sequence[StoredImages]) -> ImageSet:

@@ -184,7 +184,8 @@ def _verify_files(expected: Entry, checksums: Mapping[str, str], folder: Path) -
         kind, _, value = checksum.partition(":")
         if kind == "files":
             count = sum(not path.name.startswith(".") for path in folder.glob(key))
-            if count != int(value):
+            least, _, most = value.partition("-")
+            if not int(least) <= count <= int(most or least):
                 raise DataError(
                     f"Expected {expected.name} to have {value} files {key}, but {folder} has {count}; {expected.cure}."
                 )

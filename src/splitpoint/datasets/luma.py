@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from splitpoint.datasets.arrays import not_the_format, present, read_npz
+from splitpoint.datasets.bounded import DAMAGED, npy_array
 from splitpoint.datasets.entry import ModalEntry, command_for, locate, missing
 from splitpoint.datasets.image_readers import (
     CIFAR,
@@ -270,8 +271,8 @@ def _features(entry: ModalEntry, folder: Path, texts: Sequence[str]) -> tuple[Te
 
 def _array(entry: ModalEntry, path: Path) -> NDArray[np.float32]:
     try:
-        vectors: NDArray[np.float32] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        vectors = npy_array(path)
+    except DAMAGED as error:
         raise not_the_format(entry, path, "an array (N, D)", f"it cannot be read ({error})") from error
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise not_the_format(entry, path, "an array (N, D) of numbers", f"it is {vectors.dtype} of {vectors.shape}")

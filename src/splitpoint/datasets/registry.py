@@ -165,9 +165,10 @@ SETS: dict[str, DataSet] = {entry.name: entry for entry in (
         forms=(Form("svhn", read.svhn_mat, _SVHN_FILES),)),
     ImageEntry(name="notmnist", title="notMNIST", size="18,726 x 28 x 28", classes=10,
         licence="none stated", packed="folder", trainable=False, mirrored=False,
-        sources=(Source("http://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz", "size:8458043"),),
+        sources=(Source("https://zenodo.org/record/8274268/files/notMNIST_small.zip",
+                        "md5:3de91fb69221d9c2d5c57387101ebc6c"),),
         forms=(
-            Form("notMNIST_small", read.letter_folders, {"[A-J]/*.png": "files:18726"}),
+            Form("notMNIST_small", read.letter_folders, {"[A-J]/*.png": "files:18724-18726"}),
             Form("notmnist.npz", read.grey_npz, {
                 "x_test": "sha256:6bda48464effe4169d9cd068967cd81a717ae2f925ddb55fd71025e23022ee9a",
                 "y_test": "sha256:cbf49d96931f5bf9ec86d14ed2f729c2870d4f9b406729e43c68d3748a345369",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from splitpoint.datasets.arrays import not_the_format, package, present, read_npz
 from splitpoint.datasets.blocks import blocks, runs
+from splitpoint.datasets.bounded import DAMAGED
 from splitpoint.datasets.depth_scale import InverseBytes, Metres, Steps
 from splitpoint.datasets.entry import SceneEntry
 from splitpoint.datasets.image_set import pillow
@@ -78,10 +79,11 @@ def _h5_array(
     """The array `key` of a file; DataError unless it is (N, *tail) of the `kind`, where None is any length."""
     expected = f"an array {key} of {kind} and shape (N, {', '.join('any' if n is None else str(n) for n in tail)})"
     present(entry, path)
+    reader = _h5py()
     try:
-        with _h5py().File(path, "r") as file:
+        with reader.File(path, "r") as file:
             shape, dtype = tuple(file[key].shape), file[key].dtype
-    except (OSError, KeyError, AttributeError, RuntimeError) as error:
+    except (AttributeError, *DAMAGED) as error:
         raise not_the_format(entry, path, expected, f"it cannot be read ({error})") from error
     fits = len(shape) == 1 + len(tail) and all(n in (None, m) for n, m in zip(tail, shape[1:], strict=True))
     if not fits or dtype != np.dtype(kind) or 0 in shape:

@@ -17,9 +17,13 @@ import torch
 from torch import Tensor
 
 from splitpoint.datasets.arrays import Numbers, array_checksum, read_npz, rows_checksum
+from splitpoint.datasets.bounded import check_member
 from splitpoint.datasets.entry import TableEntry, command_for, find
 from splitpoint.datasets.registry import TABLES
 from splitpoint.errors import DataError, SettingsError, SplitPointError
+
+MOST_RAW = 2**30
+"""Bytes of the raw file of a table, at most."""
 
 Arrays = Mapping[str, Numbers]
 
@@ -71,14 +75,14 @@ def verify(entry: TableEntry, arrays: Arrays, origin: str) -> bool:
     if shape != (entry.rows, entry.features):
         raise DataError(
             f"Expected {entry.name} to have {entry.rows} rows and {entry.features} features, "
-            f"but those of {origin} have shape {shape}; {entry.cure}"
+            f"but those of {origin} have shape {shape}; {entry.cure}."
         )
     if all(array_checksum(arrays[key]) == entry.checksums[key] for key in entry.arrays):
         return False
     if rows_checksum([arrays[key] for key in entry.arrays]) == entry.checksums["rows"]:
         return True
     raise DataError(
-        f"Expected the values of {entry.name}, but {origin} has other values of the same size; {entry.cure}"
+        f"Expected the values of {entry.name}, but {origin} has other values of the same size; {entry.cure}."
     )
 
 
@@ -112,6 +116,7 @@ def _raw_content(path: Path, member: str) -> bytes:
                 f"Expected {path.name} to hold {member}, but it holds {', '.join(archive.namelist()) or 'nothing'}; "
                 "its source may have changed."
             )
+        check_member(archive.getinfo(found[0]), MOST_RAW)
         return archive.read(found[0])
 
 

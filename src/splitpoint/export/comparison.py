@@ -35,9 +35,10 @@ class Comparison:
 
         The difference of two numbers is divided by the size of the expected one, or by the mean size in the field where
         that is larger: numbers next to zero have no digits of their own. For the same reason a self-consistency score,
-        a difference of products that are nearly equal, is measured by these products. A percentile may move by one of
-        its steps, 0.1 or ``100 / (n + 1)`` with n < 999 reference rows. Entries on the very threshold, or with two
-        classes as probable as each other, to within the tolerance, may fall on either side.
+        a difference of products that are nearly equal, is measured by these products, and the epistemic score of a
+        regressor, beyond the reach of the training rows, by the product that leverage adds it to. A percentile may move
+        by one of its steps, 0.1 or ``100 / (n + 1)`` with n < 999 reference rows. Entries on the very threshold, or
+        with two classes as probable as each other, to within the tolerance, may fall on either side.
         """
         wanted = self.expected[name]
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
@@ -57,8 +58,8 @@ class Comparison:
         if name == "total" and self._is_sds("epistemic") and "mar_up" in self.expected:  # up + down + sqrt(sds)
             sides = (self.expected["mar_up"] + self.expected["mar_down"]).astype(np.float64)[finite]
             got, true, size = (got - sides) ** 2, (true - sides) ** 2, size**2
-        size = np.maximum(size, max(float(size.mean()), float(np.finfo(np.float32).tiny)))
-        return float((np.abs(got - true) / size).max())
+        least = max(float(np.abs(true).mean()), float(np.finfo(np.float32).tiny))
+        return float((np.abs(got - true) / np.maximum(size, least)).max())
 
     def _size(self, name: str) -> Array:
         """What the differences of a field are measured by."""
@@ -66,9 +67,13 @@ class Comparison:
         if self._is_sds(name):
             known = self.expected
             if "mar_up" in known:
-                return wanted + 2 * known["mar_up"].astype(np.float64) * known["mar_down"]
+                return np.asarray(wanted + 2 * known["mar_up"].astype(np.float64) * known["mar_down"])
             if "mar" in known:
                 return np.asarray(wanted + known["mar"].astype(np.float64).sum(self._class_axis))
+        if name == "epistemic" and "mar_up" in self.expected:
+            product = 2 * self.expected["mar_up"].astype(np.float64) * self.expected["mar_down"]
+            growth = (1 + wanted / np.maximum(product, np.finfo(np.float64).tiny)) ** 2
+            return np.asarray(wanted + np.where(growth - 1 > 1.001 * self.expected["support"], product, 0))
         return wanted
 
     def _is_sds(self, name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import fields as fields_of
 from typing import Any
 
@@ -12,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpoint.batches import output_tensor
-from splitpoint.errors import LayerError, SettingsError
+from splitpoint.errors import ExportError, LayerError, SettingsError
 from splitpoint.features import Tap
 from splitpoint.frozen import frozen_view
 from splitpoint.hooks import Listener, Recorder, listen
-from splitpoint.operators import traced
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.runtime import PREFIX
 
 LEFT_OUT = ("missing",)
@@ -61,8 +59,7 @@ class Graph(nn.Module):
         super().__init__()
         self.tap = exportable(uq)
         self.base = frozen_view(self.tap.model)
-        self.fitted = copy.copy(uq)
-        self.fitted._modules = {name: part for name, part in uq._modules.items() if name != "base"}
+        self.fitted = _without_base(uq)
         self.heard, self.places = Heard(), self.tap.places
         for number, (name, _) in enumerate(self.places):
             listen(self.base, name, Listener(self.heard, number))
@@ -75,16 +72,14 @@ class Graph(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """The fields of the prediction for these inputs, by name."""
-        with nullcontext() if traced() else torch.no_grad():
+        with torch.no_grad():
             recorders = [Recorder(name, pool) for name, pool in self.places]
             self.heard.recorders = recorders
             output = output_tensor(self.base(*args, **kwargs), self.tap.output_key)
             self.heard.recorders = ()
             reading = self.tap.reading(output, recorders, None)
             if any(reading.missing):
-                raise SettingsError(
-                    "Expected inputs for every branch of the model, but one did not run; give them all."
-                )
+                raise ExportError("Expected inputs for every branch of the model, but one did not run; give them all.")
             found = named_fields(self.fitted.of_reading(reading))
         chosen = tuple(found) if self.fields is None else self.fields
         unknown = [name for name in chosen if name not in found]
@@ -95,15 +90,29 @@ class Graph(nn.Module):
         return {PREFIX + name: found[name] for name in chosen}
 
 
+def _without_base(uq: PostHocPredictor[Any]) -> PostHocPredictor[Any]:
+    """A copy of a predictor without its base model, of whose tensors none is a part of a larger one."""
+    fitted = copy.copy(uq)
+    fitted._buffers = dict(uq._buffers)
+    fitted._modules = {name: copy.deepcopy(part) for name, part in uq._modules.items() if name != "base"}
+    for part in fitted.modules():
+        for name, weight in part.named_parameters(recurse=False):
+            own = weight.detach().clone(memory_format=torch.contiguous_format)
+            part._parameters[name] = nn.Parameter(own, requires_grad=False)
+        for name, value in part.named_buffers(recurse=False):
+            part._buffers[name] = value.clone(memory_format=torch.contiguous_format)
+    return fitted
+
+
 def exportable(uq: Any) -> Tap:
     """The tap of a predictor that can be one graph, or an error that says why it cannot."""
     if not isinstance(uq, PostHocPredictor):
-        raise SettingsError(
+        raise ExportError(
             "Expected a predictor on the layers of one model to export, as SplitPointRegressor and "
             f"SplitPointClassifier give, but got {type(uq).__name__}."
         )
     if uq.tap is None:
-        raise SettingsError(
+        raise ExportError(
             "Expected a predictor with a model to export, but this one was fitted on recorded rows alone; give the "
             "recording its tap."
         )

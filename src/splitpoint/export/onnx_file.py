@@ -21,7 +21,7 @@ from splitpoint.export.comparison import Comparison
 from splitpoint.export.graph import Graph, module
 from splitpoint.export.program import Example, exported, first_line, prepared, quiet
 from splitpoint.files import named_digest, replacing
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.runtime import FILE_FORMAT, FILE_KEY, PREFIX, Runtime, load
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -76,7 +76,7 @@ def onnx(
 
 def _convert(traced: ExportedProgram, example: Example, outputs: list[str], facts: dict[str, Any], path: Path) -> None:
     """Write the ONNX file."""
-    import onnx as format
+    from onnx import checker
 
     try:
         with torch.no_grad(), quiet(), redirect_stdout(io.StringIO()):
@@ -86,11 +86,11 @@ def _convert(traced: ExportedProgram, example: Example, outputs: list[str], fact
             assert found is not None
             found.model.metadata_props[FILE_KEY] = json.dumps(facts, default=float)
             found.save(str(path))
-            format.checker.check_model(str(path))
+            checker.check_model(str(path))
     except Exception as error:  # whatever the exporter says of a model
         raise ExportError(
-            f"Expected a model with a form in ONNX, but the exporter says: {first_line(error)}; try fixed_sizes=True, or "
-            "leave fields out with fields=."
+            f"Expected a model with a form in ONNX, but the exporter says: {first_line(error)}; try "
+            "fixed_sizes=True, or leave fields out with fields=."
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from splitpoint.batches import from_numpy, placement
+from splitpoint.batches import placement
 from splitpoint.errors import DataError, ExportError, SplitPointError
 from splitpoint.export.graph import Graph, module
-from splitpoint.predictor import PostHocPredictor
+from splitpoint.posthoc import PostHocPredictor
+from splitpoint.tensors import from_numpy
 
 
 class Example(NamedTuple):
@@ -102,16 +103,13 @@ def prepared(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ex
 def exported(graph: Graph, example: Example, fixed_sizes: bool) -> ExportedProgram:
     """The graph of a module, traced with an example."""
     batch = Dim("batch")
-    shapes = [_dynamic(tensor, batch, graph.fitted.layout.dense, fixed_sizes) for tensor in example.tensors.values()]
-    own = example.changed(list(example.tensors.values()))
-    count = len(own.args)
-    wanted: dict[str, Any] = {"args": tuple(shapes[:count])} if count else {}
-    if own.kwargs:
-        wanted["kwargs"] = dict(zip(own.kwargs, shapes[count:], strict=True))
+    dense, args, kwargs = graph.fitted.layout.dense, example.args, example.kwargs
+    shapes = {name: _dynamic(tensor, batch, dense, fixed_sizes) for name, tensor in example.tensors.items()}
+    graph.forward = _signed(graph.forward, example)  # type: ignore[method-assign]
     try:
         with torch.no_grad(), quiet():
-            graph(*own.args, **own.kwargs)  # what the model itself objects to comes out as it is
-            return torch.export.export(graph, own.args, own.kwargs, dynamic_shapes=wanted, strict=False)
+            graph(*args, **kwargs)  # what the model itself objects to comes out as it is
+            return torch.export.export(graph, args, kwargs, dynamic_shapes=shapes, strict=False)
     except SplitPointError:
         raise
     except Exception as error:  # whatever tracing says of a model
@@ -129,6 +127,19 @@ def _dynamic(tensor: Tensor, batch: Any, dense: bool, fixed_sizes: bool) -> dict
     elif not fixed_sizes and dense:
         sizes = range(1 if tensor.dim() == 2 else 2, tensor.dim()) if tensor.dim() != 3 else range(1, 2)
     return {0: batch} | {axis: Dim.AUTO for axis in sizes if tensor.shape[axis] > 1}
+
+
+def _signed(forward: Callable[..., dict[str, Tensor]], example: Example) -> Callable[..., dict[str, Tensor]]:
+    """The same function with parameters of the names of the example, which become those of the program's inputs."""
+
+    def signed(*args: Tensor, **kwargs: Tensor) -> dict[str, Tensor]:
+        return forward(*args, **kwargs)
+
+    by_name, anyhow = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, by_name if name in example.kwargs else anyhow) for name in example.names]
+    known: Any = signed
+    known.__signature__ = inspect.Signature(parameters)
+    return signed
 
 
 def _positional(model: nn.Module, count: int) -> list[str]:

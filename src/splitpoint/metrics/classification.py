@@ -1,11 +1,13 @@
 """Quality of class probabilities: accuracy, proper scores, calibration errors and prediction sets.
 
-The first argument is a `ClassificationPrediction`, or a tensor of probabilities (N, K), (N, K, ...) or (N, ..., K).
-Labels have its shape without the class axis; negative ones, such as -100, and NaN do not count.
+The first argument is a `ClassificationPrediction`, or a tensor, an array or a list of probabilities (N, K),
+(N, K, ...) or (N, ..., K) that sum to 1. Labels have its shape without the class axis; negative ones, such as -100, and
+NaN do not count.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.errors import DataError, ShapeError
+from splitpoint.metrics.given import Given, beside, check_probabilities, classes_of, predicted
 from splitpoint.metrics.ranking import check_bins, equal_parts, sorted_by
 from splitpoint.prediction import ClassificationPrediction
 
@@ -45,14 +48,19 @@ def class_axis(probs: Tensor, label: Tensor) -> int:
 
 
 def labelled_rows(
-    prediction: ClassificationPrediction | Tensor, label: Tensor, values: Tensor | None = None
+    prediction: ClassificationPrediction | Given,
+    label: Given,
+    values: Tensor | None = None,
+    *,
+    order_only: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Probabilities (M, K) in float64 and labels (M,) of the rows and positions that have a label.
 
-    `values` of the shape of the probabilities are read in their place where given.
+    `values` of the shape of the probabilities are read in their place where given. With `order_only` the probabilities
+    may be any numbers, of which only the order counts.
     """
-    probs = prediction if isinstance(prediction, Tensor) else prediction.probs
-    label = without_class_axis(probs, label)
+    probs = classes_of(prediction)
+    label = without_class_axis(probs, beside(probs, label, "labels"))
     flat = (probs if values is None else values).movedim(class_axis(probs, label), -1)
     seen = label >= 0
     chosen = label[seen]
@@ -64,23 +72,26 @@ def labelled_rows(
             f"Expected labels from 0 to {classes - 1}, but got {chosen.max().item():g}; "
             "give rows that do not count a negative label."
         )
-    return flat[seen].double(), chosen.long()
+    found = flat[seen].double()
+    if values is None:
+        check_probabilities(found, probs.dtype, order_only=order_only)
+    return found, chosen.long()
 
 
-def accuracy(prediction: ClassificationPrediction | Tensor, label: Tensor) -> float:
-    """Share of rows whose most probable class is the label (E34)."""
-    probs, label = labelled_rows(prediction, label)
+def accuracy(prediction: ClassificationPrediction | Given, label: Given) -> float:
+    """Share of rows whose most probable class is the label (E34); logits serve as well as probabilities."""
+    probs, label = labelled_rows(prediction, label, order_only=True)
     return float((probs.argmax(1) == label).double().mean())
 
 
-def nll(prediction: ClassificationPrediction | Tensor, label: Tensor) -> float:
+def nll(prediction: ClassificationPrediction | Given, label: Given) -> float:
     """Mean negative log-likelihood of the label, in nats."""
     probs, label = labelled_rows(prediction, label)
     chosen = probs.gather(1, label[:, None])
     return float(-chosen.clamp(min=torch.finfo(torch.float64).tiny).log().mean())
 
 
-def brier(prediction: ClassificationPrediction | Tensor, label: Tensor) -> float:
+def brier(prediction: ClassificationPrediction | Given, label: Given) -> float:
     """Mean squared distance between the probabilities and the one-hot label, from 0 to 2."""
     probs, label = labelled_rows(prediction, label)
     return float((probs - F.one_hot(label, probs.shape[1])).square().sum(1).mean())
@@ -98,7 +109,7 @@ class Reliability:
     count: Tensor
 
 
-def reliability(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> Reliability:
+def reliability(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> Reliability:
     """Confidence and accuracy of the top class in the bins that `ece` uses, each (bins,).
 
     >>> reliability(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]), bins=2).accuracy
@@ -114,7 +125,7 @@ def reliability(prediction: ClassificationPrediction | Tensor, label: Tensor, bi
     return Reliability(mean, right, count)
 
 
-def ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
+def ece(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
     """Expected calibration error of the top class over equal-width bins ``(i/bins, (i+1)/bins]`` (E38).
 
     >>> probs = torch.tensor([[0.8, 0.2], [0.8, 0.2]])
@@ -127,7 +138,7 @@ def ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int 
     return _mean_gap(gap, _equal_width(confidence, bins), bins)
 
 
-def ece_floor(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
+def ece_floor(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
     """What `ece` chance alone leaves these probabilities if they are right, on as many rows.
 
     The top class is then right with probability `c` in every row, and the number of right rows of a bin has variance
@@ -145,7 +156,7 @@ def ece_floor(prediction: ClassificationPrediction | Tensor, label: Tensor, bins
     return float(torch.minimum((2 / torch.pi * of_bins).sqrt(), 2 * of_bins).sum() / len(confidence))
 
 
-def adaptive_ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
+def adaptive_ece(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
     """Calibration error of the top class as in `ece`, but over bins of equally many rows.
 
     Rows of equal confidence share their mean accuracy, so that their order does not matter.
@@ -159,7 +170,7 @@ def adaptive_ece(prediction: ClassificationPrediction | Tensor, label: Tensor, b
     return _mean_gap(gap, equal_parts(len(gap), bins, gap.device), bins)
 
 
-def classwise_ece(prediction: ClassificationPrediction | Tensor, label: Tensor, bins: int = 15) -> float:
+def classwise_ece(prediction: ClassificationPrediction | Given, label: Given, bins: int = 15) -> float:
     """Mean over the classes of the calibration error of each class's probability, over equal-width bins.
 
     Source: Kull et al. (2019), Beyond temperature scaling.
@@ -185,7 +196,7 @@ def _mean_gap(gap: Tensor, index: Tensor, bins: int) -> float:
 # Prediction sets
 
 
-def set_coverage(prediction: ClassificationPrediction, label: Tensor) -> float:
+def set_coverage(prediction: ClassificationPrediction, label: Given) -> float:
     """Share of labels that are in their prediction set at its `set_level`; negative and NaN labels do not count."""
     inside, label = labelled_rows(prediction, label, _sets(prediction))
     return float(inside.gather(1, label[:, None]).mean())
@@ -193,12 +204,14 @@ def set_coverage(prediction: ClassificationPrediction, label: Tensor) -> float:
 
 def set_size(prediction: ClassificationPrediction) -> float:
     """Mean number of classes in a prediction set at its `set_level`, over all rows and positions."""
-    return float(_sets(prediction).double().sum() / prediction.label.numel())
+    sets = _sets(prediction)
+    return float(sets.double().sum() / prediction.label.numel()) if sets.numel() else math.nan
 
 
 def _sets(prediction: ClassificationPrediction) -> Tensor:
-    if prediction.set_level is None:
+    level = predicted(prediction, ClassificationPrediction).set_level
+    if level is None:
         raise DataError(
             "Expected a prediction with sets, but got one without; fit with enough calibration data, or another method."
         )
-    return prediction.sets(prediction.set_level)
+    return prediction.sets(level)

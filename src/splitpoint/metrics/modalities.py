@@ -8,10 +8,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from splitpoint.errors import ShapeError
+from splitpoint.metrics.given import Given, named
 from splitpoint.metrics.ranking import auroc
+from splitpoint.tensors import numbers
 
 
-def spoilt_aurocs(known: Tensor, spoilt: Mapping[str, Tensor]) -> dict[str, float]:
+def spoilt_aurocs(known: Given, spoilt: Mapping[str, Given]) -> dict[str, float]:
     """How well a score tells rows with one modality spoilt from the same rows as they are, for each modality.
 
     Args:
@@ -21,10 +24,10 @@ def spoilt_aurocs(known: Tensor, spoilt: Mapping[str, Tensor]) -> dict[str, floa
     >>> spoilt_aurocs(torch.tensor([0.0, 1.0]), {"image": torch.tensor([2.0, 3.0]), "text": torch.tensor([0.0, 1.0])})
     {'image': 1.0, 'text': 0.5}
     """
-    return {name: auroc(known, scores) for name, scores in spoilt.items()}
+    return {name: auroc(known, scores) for name, scores in named(spoilt, "scores of spoilt rows").items()}
 
 
-def blamed(blame: Mapping[str, Tensor]) -> dict[str, tuple[float, ...]]:
+def blamed(blame: Mapping[str, Given]) -> dict[str, tuple[float, ...]]:
     """Share of the rows in which each modality has the largest blame, by the modality that was spoilt.
 
     Args:
@@ -33,13 +36,22 @@ def blamed(blame: Mapping[str, Tensor]) -> dict[str, tuple[float, ...]]:
     >>> blamed({"image": torch.tensor([[2.0, 1.0], [0.0, 3.0]])})
     {'image': (0.5, 0.5)}
     """
+    found = {name: _columns(one) for name, one in named(blame, "blame").items()}
     return {
         name: tuple((torch.bincount(one.argmax(1), minlength=one.shape[1]) / len(one)).tolist())
-        for name, one in blame.items()
+        for name, one in found.items()
     }
 
 
-def right_blame(blame: Mapping[str, Tensor]) -> float:
+def _columns(blame: Given) -> Tensor:
+    """Blame (N, M)."""
+    found = numbers(blame, "blame")
+    if found.dim() != 2 or not found.numel():
+        raise ShapeError(f"Expected blame (N, M), but got {tuple(found.shape)}; give one column for each modality.")
+    return found
+
+
+def right_blame(blame: Mapping[str, Given]) -> float:
     """Share of the rows in which the spoilt modality has the largest blame, the mean over modalities.
 
     Args:
@@ -48,4 +60,10 @@ def right_blame(blame: Mapping[str, Tensor]) -> float:
     >>> right_blame({"image": torch.tensor([[2.0, 1.0], [0.0, 3.0]]), "text": torch.tensor([[0.0, 1.0]])})
     0.75
     """
-    return statistics.fmean(shares[place] for place, shares in enumerate(blamed(blame).values()))
+    shares = list(blamed(blame).values())
+    if any(len(own) < len(shares) for own in shares):
+        raise ShapeError(
+            f"Expected blame with a column for each of the {len(shares)} spoilt modalities, but got "
+            f"{min(map(len, shares))}; name those of the columns."
+        )
+    return statistics.fmean(own[place] for place, own in enumerate(shares))

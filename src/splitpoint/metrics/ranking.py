@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from splitpoint.errors import SettingsError, ShapeError
+from splitpoint.metrics.given import Given, beside, predicted, whole_number
 from splitpoint.prediction import RegressionPrediction, aligned
+from splitpoint.settings import shown
+from splitpoint.tensors import numbers
 
 Score: TypeAlias = Literal["total", "epistemic", "aleatoric", "support"]
 Error: TypeAlias = Literal["mae", "rmse"]
@@ -46,21 +49,21 @@ class Sparsification:
 # Order
 
 
-def average_ranks(values: Tensor) -> Tensor:
+def average_ranks(values: Given) -> Tensor:
     """Ranks from 1, ties sharing their average.
 
     >>> average_ranks(torch.tensor([10.0, 20.0, 10.0]))
     tensor([1.5000, 3.0000, 1.5000], dtype=torch.float64)
     """
-    _, group, count = torch.unique(values, return_inverse=True, return_counts=True)
+    _, group, count = torch.unique(numbers(values, "values").flatten(), return_inverse=True, return_counts=True)
     last = count.cumsum(0).double()
     ranks: Tensor = (last - (count - 1) / 2.0)[group]
     return ranks
 
 
-def comparable(score: Tensor) -> Tensor:
+def comparable(score: Given) -> Tensor:
     """The score flat and in float64, NaN as infinity: what is not a number deserves no trust, as in `flagged`."""
-    flat = score.flatten().double()
+    flat = numbers(score, "scores").flatten().double()
     return torch.where(flat.isnan(), torch.inf, flat)
 
 
@@ -81,8 +84,7 @@ def sorted_by(score: Tensor, value: Tensor) -> Tensor:
 
 def check_bins(bins: int) -> None:
     """A SettingsError unless there is a bin."""
-    if bins < 1:
-        raise SettingsError(f"Expected bins >= 1, but got {bins}.")
+    whole_number(bins, "bins", 1)
 
 
 def equal_parts(rows: int, parts: int, device: torch.device) -> Tensor:
@@ -94,12 +96,18 @@ def equal_parts(rows: int, parts: int, device: torch.device) -> Tensor:
     return torch.div(torch.arange(rows, device=device) * parts, max(rows, 1), rounding_mode="floor")
 
 
-def spearman(score: Tensor, other: Tensor) -> float:
+def spearman(score: Given, other: Given) -> float:
     """Spearman's rank correlation of two samples, ties averaged, rows with a NaN left out.
 
     NaN when fewer than two rows are left or one sample is constant.
     """
-    pair = torch.stack([score.flatten().double(), other.flatten().double()])
+    first = numbers(score, "scores").flatten().double()
+    second = beside(first, other, "the other sample").flatten().double()
+    if len(first) != len(second):
+        raise ShapeError(
+            f"Expected two samples of one size, but got {len(first)} and {len(second)} numbers; pair them row by row."
+        )
+    pair = torch.stack([first, second])
     pair = pair[:, ~pair.isnan().any(0)]
     if pair.shape[1] < 2:
         return float("nan")
@@ -110,21 +118,22 @@ def spearman(score: Tensor, other: Tensor) -> float:
 # `positive` those of the group that should score high, each of any shape. Without one of them the answer is NaN.
 
 
-def auroc(negative: Tensor, positive: Tensor) -> float:
+def auroc(negative: Given, positive: Given) -> float:
     """Probability that a score of the positive group exceeds one of the negative group, ties counting half (E40).
 
     >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     0.875
     """
-    if not negative.numel() or not positive.numel():
+    low, high = _two(negative, positive)
+    if not len(low) or not len(high):
         return math.nan
-    ranks = average_ranks(torch.cat([comparable(negative), comparable(positive)]))
-    count = positive.numel()
-    surplus = ranks[negative.numel() :].sum() - count * (count + 1) / 2
-    return float(surplus / (count * negative.numel()))
+    ranks = average_ranks(torch.cat([low, high]))
+    count = len(high)
+    surplus = ranks[len(low) :].sum() - count * (count + 1) / 2
+    return float(surplus / (count * len(low)))
 
 
-def aupr(negative: Tensor, positive: Tensor) -> float:
+def aupr(negative: Given, positive: Given) -> float:
     """Average precision ``sum_t (recall_t - recall_{t-1}) precision_t`` over thresholds ``t``, highest first.
 
     Equal scores pass a threshold together. A score without information has the share of positives, not 1/2.
@@ -132,15 +141,16 @@ def aupr(negative: Tensor, positive: Tensor) -> float:
     >>> round(aupr(torch.tensor([0.1, 0.8]), torch.tensor([0.7, 0.9])), 4)
     0.8333
     """
-    if not negative.numel() or not positive.numel():
+    low, high = _two(negative, positive)
+    if not len(low) or not len(high):
         return math.nan
-    false, true = _passing(negative, positive)
-    recall = true / positive.numel()
+    false, true = _passing(low, high)
+    recall = true / len(high)
     gained = torch.diff(recall, prepend=recall.new_zeros(1))
     return float((gained * true / (true + false)).sum())
 
 
-def fpr95(negative: Tensor, positive: Tensor) -> float:
+def fpr95(negative: Given, positive: Given) -> float:
     """Share of negatives at or above the highest threshold that at least 95% of the positives reach.
 
     Scores equal to the threshold are at it, so that ties count against the score; 0 is perfect.
@@ -148,16 +158,22 @@ def fpr95(negative: Tensor, positive: Tensor) -> float:
     >>> fpr95(torch.tensor([0.1, 0.2, 0.8, 0.3]), torch.tensor([0.7, 0.9]))
     0.25
     """
-    if not negative.numel() or not positive.numel():
+    low, high = _two(negative, positive)
+    if not len(low) or not len(high):
         return math.nan
-    false, true = _passing(negative, positive)
-    enough = true / positive.numel() >= 0.95
-    return float(false[enough][0] / negative.numel())
+    false, true = _passing(low, high)
+    enough = true / len(high) >= 0.95
+    return float(false[enough][0] / len(low))
 
 
-def _passing(negative: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+def _two(negative: Given, positive: Given) -> tuple[Tensor, Tensor]:
+    """Scores of both groups, comparable, on one device."""
+    low = comparable(negative)
+    return low, comparable(beside(low, positive, "scores of the positive group"))
+
+
+def _passing(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Number of negatives and of positives at or above every distinct score, highest score first, in float64."""
-    low, high = comparable(negative), comparable(positive)
     values, group = torch.unique(torch.cat([low, high]), return_inverse=True)
     parts = (group[: len(low)], group[len(low) :])
     false, true = (torch.bincount(part, minlength=len(values)).flip(0).cumsum(0).double() for part in parts)
@@ -167,7 +183,7 @@ def _passing(negative: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
 # Rows set aside
 
 
-def risk_coverage(score: Tensor, loss: Tensor) -> RiskCoverage:
+def risk_coverage(score: Given, loss: Given) -> RiskCoverage:
     """Risk-coverage curve: mean loss of the rows one answers when those with the highest scores are refused.
 
     Args:
@@ -179,6 +195,8 @@ def risk_coverage(score: Tensor, loss: Tensor) -> RiskCoverage:
     >>> risk_coverage(torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0.0, 1.0, 0.0])).risk
     tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)
     """
+    score = numbers(score, "scores")
+    loss = beside(score, loss, "losses")
     if score.shape != loss.shape:
         raise ShapeError(
             f"Expected a score for every loss, but got {tuple(score.shape)} and {tuple(loss.shape)}; reshape them."
@@ -189,12 +207,12 @@ def risk_coverage(score: Tensor, loss: Tensor) -> RiskCoverage:
     return RiskCoverage(kept / max(len(ordered), 1), ordered.cumsum(0) / kept)
 
 
-def aurc(score: Tensor, loss: Tensor) -> float:
+def aurc(score: Given, loss: Given) -> float:
     """Area under the risk-coverage curve, ``mean_k risk_k``; smaller is better, NaN without rows."""
     return float(risk_coverage(score, loss).risk.mean())
 
 
-def eaurc(score: Tensor, loss: Tensor) -> float:
+def eaurc(score: Given, loss: Given) -> float:
     """Excess of `aurc` over that of the oracle, which ranks rows by the loss itself; 0 is a perfect ranking.
 
     Source: Geifman, Uziel and El-Yaniv (2019), Bias-reduced uncertainty estimation for deep neural classifiers.
@@ -203,7 +221,7 @@ def eaurc(score: Tensor, loss: Tensor) -> float:
 
 
 def sparsification(
-    prediction: RegressionPrediction, target: Tensor, score: Score = "total", error: Error = "mae"
+    prediction: RegressionPrediction, target: Given, score: Score = "total", error: Error = "mae"
 ) -> Sparsification:
     """Sparsification curve of a score and of the oracle, both divided by the error of all rows.
 
@@ -215,11 +233,12 @@ def sparsification(
 
     Source: Ilg et al. (2018), Uncertainty estimates and multi-hypotheses networks for optical flow.
     """
-    if score not in get_args(Score):
-        raise SettingsError(f"Expected score to be one of {get_args(Score)}, but got {score!r}.")
-    if error not in ("mae", "rmse"):
-        raise SettingsError(f"Expected error to be 'mae' or 'rmse', but got {error!r}.")
-    size = (prediction.mean.double() - aligned(prediction.mean, target).double()).abs()
+    if not isinstance(score, str) or score not in get_args(Score):
+        raise SettingsError(f"Expected score to be one of {get_args(Score)}, but got {shown(score)}.")
+    if not isinstance(error, str) or error not in ("mae", "rmse"):
+        raise SettingsError(f"Expected error to be 'mae' or 'rmse', but got {shown(error)}.")
+    mean = predicted(prediction, RegressionPrediction).mean
+    size = (mean.double() - aligned(mean, beside(mean, target, "targets")).double()).abs()
     loss = size.square() if error == "rmse" else size
     ours, best = (risk_coverage(by, loss).risk.flip(0) for by in (getattr(prediction, score), loss))
     if error == "rmse":
@@ -228,7 +247,7 @@ def sparsification(
     return Sparsification(removed, ours / ours[:1], best / ours[:1])
 
 
-def ause(prediction: RegressionPrediction, target: Tensor, score: Score = "total", error: Error = "mae") -> float:
+def ause(prediction: RegressionPrediction, target: Given, score: Score = "total", error: Error = "mae") -> float:
     """Area under the sparsification error, the mean of ``error - oracle`` over `sparsification`.
 
     0 is a ranking as good as the oracle's. NaN without targets, or where no prediction has an error.

@@ -12,40 +12,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitpoint.errors import DataError, SettingsError
+from splitpoint.errors import DataError
+from splitpoint.metrics.given import Given, beside, predicted, share, whole_number
 from splitpoint.metrics.ranking import check_bins, equal_parts, sorted_by, spearman
 from splitpoint.prediction import RegressionPrediction, aligned
 
 # Point predictions
 
 
-def _errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
+def _errors(prediction: RegressionPrediction, target: Given) -> Tensor:
     """Signed errors of the mean in float64, in its shape; NaN where there is no target."""
-    return prediction.mean.double() - aligned(prediction.mean, target).double()
+    mean = predicted(prediction, RegressionPrediction).mean
+    return mean.double() - _targets(mean, target).double()
 
 
-def _observed_errors(prediction: RegressionPrediction, target: Tensor) -> Tensor:
-    return _errors(prediction, target)[~aligned(prediction.mean, target).isnan()]
+def _targets(mean: Tensor, target: Given) -> Tensor:
+    """Targets in the shape of the mean and beside it."""
+    return aligned(mean, beside(mean, target, "targets"))
 
 
-def rmse(prediction: RegressionPrediction, target: Tensor) -> float:
+def _observed_errors(prediction: RegressionPrediction, target: Given) -> Tensor:
+    errors = _errors(prediction, target)
+    return errors[~_targets(prediction.mean, target).isnan()]
+
+
+def rmse(prediction: RegressionPrediction, target: Given) -> float:
     """Root mean squared error of the mean (E34)."""
     return float(_observed_errors(prediction, target).square().mean().sqrt())
 
 
-def mae(prediction: RegressionPrediction, target: Tensor) -> float:
+def mae(prediction: RegressionPrediction, target: Given) -> float:
     """Mean absolute error of the mean."""
     return float(_observed_errors(prediction, target).abs().mean())
 
 
-def spearman_epistemic(prediction: RegressionPrediction, target: Tensor) -> float:
+def spearman_epistemic(prediction: RegressionPrediction, target: Given) -> float:
     """Rank correlation of ``|mean - y|`` with the epistemic score (E39, as the paper defines it)."""
-    return spearman(prediction.epistemic, _errors(prediction, target).abs())
+    errors = _errors(prediction, target).abs()
+    return spearman(prediction.epistemic, errors)
 
 
-def spearman_total(prediction: RegressionPrediction, target: Tensor) -> float:
+def spearman_total(prediction: RegressionPrediction, target: Given) -> float:
     """Rank correlation of ``|mean - y|`` with the total score (E39, as the authors' code computes it)."""
-    return spearman(prediction.total, _errors(prediction, target).abs())
+    errors = _errors(prediction, target).abs()
+    return spearman(prediction.total, errors)
 
 
 # Intervals
@@ -70,10 +80,10 @@ class _Observed:
         return self.high - self.low
 
 
-def _observed(prediction: RegressionPrediction, target: Tensor, level: float | None) -> _Observed:
-    target = aligned(prediction.mean, target)
+def _observed(prediction: RegressionPrediction, target: Given, level: float | None) -> _Observed:
+    target = _targets(predicted(prediction, RegressionPrediction).mean, target)
     seen = ~target.isnan()
-    level = prediction.levels[-1] if level is None else level
+    level = prediction.levels[-1] if level is None else share(level, "a level")
     parts = (target, prediction.mean, *prediction.interval(level))
     y, mean, low, high = (part[seen].double() for part in parts)
     return _Observed(y, mean, low, high, level)
@@ -83,24 +93,24 @@ def _share(hits: Tensor) -> float:
     return float(hits.double().mean())
 
 
-def picp(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def picp(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Share of targets inside the interval (prediction interval coverage probability)."""
     return _share(_observed(prediction, target, level).inside)
 
 
-def picp_up(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def picp_up(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Share of targets above the mean that stay below the upper bound; NaN when there is none."""
     seen = _observed(prediction, target, level)
     return _share((seen.y <= seen.high)[seen.y > seen.mean])
 
 
-def picp_down(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def picp_down(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Share of targets below the mean that stay above the lower bound; NaN when there is none."""
     seen = _observed(prediction, target, level)
     return _share((seen.y >= seen.low)[seen.y < seen.mean])
 
 
-def piece(prediction: RegressionPrediction, target: Tensor, bins: int = 10, *, level: float | None = None) -> float:
+def piece(prediction: RegressionPrediction, target: Given, bins: int = 10, *, level: float | None = None) -> float:
     """Coverage error over bins of interval width, ``sum_m |B_m|/N |picp(B_m) - level|`` (E35).
 
     The bins hold equally many rows, from the narrowest intervals to the widest, so that every row counts. There are at
@@ -116,7 +126,7 @@ def piece(prediction: RegressionPrediction, target: Tensor, bins: int = 10, *, l
     return float(gap.new_zeros(parts).index_add_(0, part, gap).abs().sum() / rows) if rows else math.nan
 
 
-def piece_authors(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def piece_authors(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Coverage error over bins of interval width as the authors' published code computes it, for comparison.
 
     Ten bins of equal width ``[edge, next edge)`` from the narrowest to the widest interval: the last one is open too,
@@ -144,8 +154,7 @@ def piece_floor(rows: int, level: float) -> float:
     >>> round(piece_floor(25, 0.95), 3)
     0.035
     """
-    if rows < 0 or not 0 < level < 1:
-        raise SettingsError(f"Expected rows >= 0 and a level in (0, 1), but got {rows} and {level}.")
+    rows, level = whole_number(rows, "rows", 0), share(level, "a level")
     if not rows:
         return math.nan
     hits = torch.arange(rows + 1, dtype=torch.float64)
@@ -154,48 +163,48 @@ def piece_floor(rows: int, level: float) -> float:
     return float((mass * (hits / rows - level).abs()).sum())
 
 
-def piece_plus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def piece_plus(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Coverage error of the upper side, ``|picp_up - level|`` (E36)."""
     return abs(picp_up(prediction, target, level=level) - (prediction.levels[-1] if level is None else level))
 
 
-def piece_minus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def piece_minus(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Coverage error of the lower side, ``|picp_down - level|`` (E36)."""
     return abs(picp_down(prediction, target, level=level) - (prediction.levels[-1] if level is None else level))
 
 
-def piece_floor_plus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def piece_floor_plus(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """`piece_floor` of as many rows as there are targets above the mean; NaN when there is none."""
     seen = _observed(prediction, target, level)
     return piece_floor(int((seen.y > seen.mean).sum()), seen.level)
 
 
-def piece_floor_minus(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def piece_floor_minus(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """`piece_floor` of as many rows as there are targets below the mean; NaN when there is none."""
     seen = _observed(prediction, target, level)
     return piece_floor(int((seen.y < seen.mean).sum()), seen.level)
 
 
-def mpiw(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def mpiw(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Mean width of the interval where there is a target."""
     return float(_observed(prediction, target, level).width.mean())
 
 
-def winkler(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def winkler(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Winkler (interval) score: width plus ``2 / alpha`` times the distance of a target outside (E37)."""
     seen = _observed(prediction, target, level)
     missed = torch.relu(seen.low - seen.y) + torch.relu(seen.y - seen.high)
     return float((seen.width + 2 / (1 - seen.level) * missed).mean())
 
 
-def pinball(prediction: RegressionPrediction, target: Tensor, *, level: float | None = None) -> float:
+def pinball(prediction: RegressionPrediction, target: Given, *, level: float | None = None) -> float:
     """Mean pinball loss of both bounds as quantiles, averaged over all fitted levels, or at one `level`.
 
     The bounds at a level count as the central quantiles ``t = (1 - level) / 2`` and ``(1 + level) / 2``, with the loss
     ``max(t (y - q), (t - 1)(y - q))``. At one level it is ``(1 - level) / 4`` times the `winkler` score.
     """
     losses = []
-    for fitted in prediction.levels if level is None else (level,):
+    for fitted in predicted(prediction, RegressionPrediction).levels if level is None else (share(level, "a level"),):
         seen = _observed(prediction, target, fitted)
         for quantile, bound in (((1 - fitted) / 2, seen.low), ((1 + fitted) / 2, seen.high)):
             above = seen.y - bound
@@ -212,7 +221,7 @@ MOST_FREEDOM = 1e7
 """Degrees of freedom above which a Student t counts as one with this many: beyond, rounding hides the difference."""
 
 
-def crps(prediction: RegressionPrediction, target: Tensor) -> float:
+def crps(prediction: RegressionPrediction, target: Given) -> float:
     """Continuous ranked probability score ``mean int (F(x) - 1[x >= y])^2 dx`` in closed form; units of the target.
 
     `F` is normal around `mean` with `scale`, or Student t where the prediction has `freedom`. The score of a Student t
@@ -220,18 +229,19 @@ def crps(prediction: RegressionPrediction, target: Tensor) -> float:
 
     Source: Jordan, Krueger and Lerch (2019), Evaluating probabilistic forecasts with scoringRules.
     """
-    if prediction.scale is None:
+    scale = predicted(prediction, RegressionPrediction).scale
+    if scale is None:
         raise DataError(
             "Expected a prediction with a distribution, but got one with intervals only; use pinball or winkler."
         )
-    target = aligned(prediction.mean, target)
+    target = _targets(prediction.mean, target)
     seen = ~target.isnan()
-    y, mean, scale = (part[seen].double() for part in (target, prediction.mean, prediction.scale))
-    z = (y - mean) / scale
+    y, mean, spread = (part[seen].double() for part in (target, prediction.mean, scale))
+    z = (y - mean) / spread
     if prediction.freedom is None:
-        return float((scale * _normal_score(z)).mean())
+        return float((spread * _normal_score(z)).mean())
     freedom = prediction.freedom.expand(seen.shape)[seen].double()
-    return float((scale * _student_score(z, freedom)).mean())
+    return float((spread * _student_score(z, freedom)).mean())
 
 
 def _normal_score(z: Tensor) -> Tensor:

@@ -14,9 +14,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from splitpoint.errors import DataError
 from splitpoint.metrics import classification, regression
+from splitpoint.metrics.given import predicted
 from splitpoint.metrics.ranking import Score, aupr, aurc, auroc, ause, fpr95, spearman
 from splitpoint.prediction import ClassificationPrediction, Prediction, RegressionPrediction
+from splitpoint.settings import shown
 
 LEVEL = 0.95
 """Level of every interval in the published tables and in the suites that are compared with them."""
@@ -74,6 +77,7 @@ class Evidence:
 
 def row_scores(prediction: Prediction) -> Prediction:
     """The scores alone, (N,) in float64: the mean over the outputs or positions of every row."""
+    predicted(prediction, Prediction)
 
     def mean(score: Tensor) -> Tensor:
         return score.double().unsqueeze(1).flatten(1).mean(1)
@@ -366,6 +370,8 @@ def measured(evidence: Evidence, *, recorded: bool = False) -> dict[str, float]:
         evidence: what is known of a predictor.
         recorded: only those that benchmarks keep.
     """
+    if not isinstance(evidence, Evidence):
+        raise DataError(f"Expected an Evidence of predictions and targets, but got {shown(evidence)}; make one first.")
     found = {}
     for name, entry in METRICS.items():
         if entry.function is not None and entry.suits(evidence) and (entry.recorded or not recorded):

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from splitpoint.batch_rows import Columns
 from splitpoint.batches import Data, item_of, labelled, output_tensor
+from splitpoint.divergence import diverged
 from splitpoint.errors import DataError, LayerError, SettingsError
 from splitpoint.frozen import frozen
 from splitpoint.groups import random_folds
@@ -25,7 +27,7 @@ from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import build, factory_of, seeded
 from splitpoint.networks.trainer import Trainer, Units, member_seeds, plain_step
 from splitpoint.networks.training import ArrayFeed, NetworkTraining, member_of, rows_in, train_epoch
-from splitpoint.recording import Columns, Source
+from splitpoint.recording import Source
 from splitpoint.tasks import Regression, Rows
 
 COPIES = 5
@@ -261,6 +263,9 @@ class Race:
                 if len(kept) == len(goals):
                     break
         lost = sum(number not in kept for number in (~(seen < first)).nonzero().flatten().tolist())
+        wild = [number for number in (~seen.isfinite()).nonzero().flatten().tolist() if number not in kept]
+        if wild:
+            raise diverged("refitted copy", wild, len(goals), "lost its way", settings.learning_rate)
         if lost:
             raise DataError(
                 f"Expected copies of the network to learn their rows, but the training error of {lost} of {len(goals)} "

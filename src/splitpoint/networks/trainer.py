@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from splitpoint.batches import Batch, Data, first_batch, labelled, output_tensor
 from splitpoint.cache import Moments
 from splitpoint.errors import DataError, SettingsError
+from splitpoint.model_inputs import retold
 from splitpoint.networks.architecture import Architecture
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import Factory, build, factory_of, settle_spectral_norm, with_spectral_norm
@@ -44,7 +45,13 @@ class Units:
         if not found.count.dim() or not bool((found.count >= 2).all()):
             raise DataError("Expected at least two targets for every output, but got fewer; give more data.")
         spread = torch.where(found.deviation > 1e-7 * found.mean.abs(), found.deviation, 1.0)
-        return Units(found.mean.float(), spread.float())
+        center, spread = found.mean.float(), spread.float()
+        if not bool((center.isfinite() & spread.isfinite()).all()):
+            raise DataError(
+                f"Expected targets that float32 can hold, but their mean is {found.mean.abs().max().item():.3g}; give "
+                "them in another unit."
+            )
+        return Units(center, spread)
 
     @staticmethod
     def stacked(units: Sequence[Mapping[str, Tensor]]) -> Units:
@@ -95,21 +102,26 @@ class Trainer:
         assert batch.target is not None
         training = probe.training
         with torch.no_grad():
-            output = output_tensor(probe.eval()(*batch.args, **batch.kwargs), output_key)
+            output = output_tensor(_answered(probe.eval(), batch), output_key)
         probe.train(training)
         task = decide(output, batch.target)
         architecture = Architecture.of(probe, batch, output_key, task.squeezable)
         task.targets(architecture.layout, output, batch.target)
         blank = Trainer(task, architecture, settings, output_key)
         missing: list[bool] = []
-        surveys = [blank._survey(part, missing, progress) for part in data]
+        surveys = [blank._survey(part, missing, probe.eval(), progress) for part in data]
+        probe.train(training)
         return replace(blank, targets=surveys, complete=not any(missing))
 
-    def _survey(self, data: Data, missing: list[bool], progress: bool) -> dict[str, Tensor]:
-        """What the targets of a data set are like; notes for every batch whether it lacks any."""
+    def _survey(self, data: Data, missing: list[bool], probe: nn.Module, progress: bool) -> dict[str, Tensor]:
+        """What the targets of a data set are like; notes for every batch whether it lacks any.
+
+        Inputs that are not finite are refused unless the untrained network `probe` answers them in finite numbers.
+        """
 
         def read() -> Iterator[Tensor]:
             for batch in bar(labelled(data, 65_536), "reading targets", progress):
+                _check_inputs(batch, probe, self.output_key)
                 target = self.canonical(batch.target)
                 missing.append(not bool(self.task.present(target).all()))
                 yield target
@@ -185,6 +197,27 @@ class Trainer:
             return kept.sum(1) / valid.reshape(members, -1).sum(1).clamp(min=1)
 
         return loss
+
+
+def _answered(network: nn.Module, batch: Batch) -> Any:
+    """What a network returns for a batch, and one sentence where it raises."""
+    try:
+        return network(*batch.args, **batch.kwargs)
+    except Exception as error:
+        retold(error, network)
+        raise
+
+
+def _check_inputs(batch: Batch, probe: nn.Module, key: str | int | None) -> None:
+    """Refuse inputs with NaN or infinity that the network hands on."""
+    if all(bool(value.isfinite().all()) for value in batch.tensors(target=False) if value.is_floating_point()):
+        return
+    moved = batch.to(probe)
+    with torch.no_grad():
+        if not bool(output_tensor(_answered(probe, moved), key).isfinite().all()):
+            raise DataError(
+                "Expected finite inputs to train on, but got NaN or inf; leave these rows out or fill them in."
+            )
 
 
 @dataclass(frozen=True)

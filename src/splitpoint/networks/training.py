@@ -18,7 +18,6 @@ from splitpoint.batches import (
     Batch,
     Data,
     flattened,
-    from_numpy,
     item_of,
     labelled,
     mapped,
@@ -26,9 +25,12 @@ from splitpoint.batches import (
     placement,
     whole_arrays,
 )
+from splitpoint.divergence import check_converging, check_finite
 from splitpoint.errors import DataError, SettingsError
 from splitpoint.networks.stack import Stack
 from splitpoint.networks.surgery import seeded
+from splitpoint.settings import settle
+from splitpoint.tensors import from_numpy
 from splitpoint.training import Adam, Optimiser, Sgd
 
 FEWEST_STEPS, MOST_STEPS = 2_000, 20_000
@@ -64,16 +66,15 @@ class NetworkTraining:
     milestones: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.epochs is not None and self.epochs < 1:
             raise SettingsError(f"Expected epochs >= 1 or None, but got {self.epochs}.")
         if self.batch_size < 1:
             raise SettingsError(f"Expected batch_size >= 1, but got {self.batch_size}.")
-        if not (0 < self.learning_rate < float("inf") and 0 <= self.weight_decay < float("inf")):
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
             raise SettingsError(
                 f"Expected learning_rate > 0 and weight_decay >= 0, but got {self.learning_rate}, {self.weight_decay}."
             )
-        if self.optimiser not in ("adam", "sgd"):
-            raise SettingsError(f"Expected optimiser to be 'adam' or 'sgd', but got {self.optimiser!r}.")
         if not all(0 <= milestone <= 1 for milestone in self.milestones):
             raise SettingsError(f"Expected milestones in [0, 1], but got {self.milestones}.")
 
@@ -125,8 +126,10 @@ def train_stack(
         with tqdm(total=total, desc=label, leave=False, disable=not progress, dynamic_ncols=True) as shown:
             for epoch in range(total):
                 last = train_epoch(stack, feed, optimiser, loss, settings, epoch / total, 1 / total)
-                shown.set_postfix_str(f"loss {last:.4g}", refresh=False)
+                check_converging(last, "network", epoch + 1, settings.learning_rate)
+                shown.set_postfix_str(f"loss {float(last.mean()):.4g}", refresh=False)
                 shown.update()
+        check_finite(stack.networks(), "network", settings.learning_rate)
         return [network.eval().requires_grad_(False) for network in stack.networks()]
 
 
@@ -138,16 +141,16 @@ def train_epoch(
     settings: NetworkTraining,
     done: float,
     share: float,
-) -> float:
-    """One pass over the data; returns the mean loss of the last step."""
-    losses = torch.full((1,), torch.nan)
+) -> Tensor:
+    """One pass over the data; returns the loss (E,) of the last step."""
+    losses = torch.zeros(1)
     for number, batch in enumerate(feed.epoch()):
         part = done + share * number / feed.steps
         optimiser.clear()
         losses = loss(stack, batch, part)
         losses.backward(torch.ones_like(losses))
         optimiser.step(settings.rate(part))
-    return float(losses.detach().mean())
+    return losses.detach()
 
 
 @dataclass

@@ -104,9 +104,6 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         for name in ("folds", "quantile_layers", "mar_layers"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"Expected {name} >= 0, but got {getattr(self, name)}.")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise SettingsError(f"Expected {name} to be one of {allowed}, but got {getattr(self, name)!r}.")
         check_retrain(self.retrain, self.residuals, ("auto", "refit"))
         if self.factor_limit is not None and not self.factor_limit >= 1:
             raise SettingsError(f"Expected factor_limit >= 1 or None, but got {self.factor_limit}.")
@@ -197,8 +194,8 @@ class SplitPointRegressor(HeadMethod[RegressionPredictor]):
         )
         left_out = objective.left_out(heads, scored)
         shapes = objective.shapes(left_out, [own.blind for own in learned])
-        for shape, own in zip(shapes, prepared, strict=True):
-            shape[empty_sides(own.table).to(shape.device)] = 0
+        for shape, rows in zip(shapes, prepared, strict=True):
+            shape[empty_sides(rows.table).to(shape.device)] = 0
         predictors = [
             method._fitted(
                 recording,
@@ -386,14 +383,6 @@ class Prepared(NamedTuple):
     table: Table
     inputs: dict[str, Tensor]
     several: bool
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "residuals": ("auto", "refit", "loo", "train"),
-    "interval": ("split", "consistent", "conformal", "auto"),
-    "quantile_loss": ("pinball", "coverage", "coverage_paper"),
-    "scores": ("leverage", "sds"),
-}
 
 
 def _seeds(generator: torch.Generator, count: int) -> list[int]:

@@ -18,8 +18,8 @@ from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.marginals import without
 from splitpoint.operators import running_max, traced
+from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import RegressionPrediction
-from splitpoint.predictor import PostHocPredictor
 from splitpoint.regression.checks import Judged
 from splitpoint.regression.folded import FoldedRegression
 from splitpoint.regression.held_out import HeldOut, HeldOutRows, Mixed, mixed

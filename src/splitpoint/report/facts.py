@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from splitpoint.baselines import METHODS
+from splitpoint.bench.lines import DAMAGE
 from splitpoint.bench.networks import NETWORKS
 from splitpoint.bench.record import Cell, Record
 from splitpoint.bench.suites import SUITES
@@ -127,4 +128,9 @@ def ordered_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def obstacles(record: Record) -> tuple[str, ...]:
     """All reasons why a published figure cannot be compared with a record; none where it can."""
     suite = SUITES.get(record.suite)
-    return ("the suite is not known here",) if suite is None else suite.obstacles(record)
+    if suite is None:
+        return ("the suite is not known here",)
+    try:
+        return suite.obstacles(record)
+    except DAMAGE:
+        return ("its protocol or settings are none that this suite writes",)

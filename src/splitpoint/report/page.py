@@ -25,9 +25,11 @@ def page(
     sections: Sequence[Section],
     artefacts: Sequence[Artefact] = (),
     findings: Sequence[Finding] = (),
+    notes: Sequence[str] = (),
 ) -> str:
-    """The report as one HTML document."""
-    head = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in overview(records))
+    """The report as one HTML document; the notes stand at its head."""
+    told = [*overview(records), *(("Note", note) for note in notes)]
+    head = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in told)
     homes = {(section.place, problem): section.slug for section in sections for problem in section.problems}
     at_home: dict[str, list[Artefact]] = {}
     homeless: dict[Place, list[Artefact]] = {}

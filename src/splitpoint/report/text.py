@@ -98,9 +98,14 @@ def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
     return "\n".join([*lines, f"All published figures: {total}."])
 
 
-def markdown(records: Sequence[Record], sections: Sequence[Section], findings: Sequence[str] = ()) -> str:
-    """The report as a Markdown document, methods as rows and data sets as columns; paragraphs of findings end it."""
-    head = "\n".join(f"- {name}: {value}" for name, value in overview(records))
+def markdown(
+    records: Sequence[Record], sections: Sequence[Section], findings: Sequence[str] = (), notes: Sequence[str] = ()
+) -> str:
+    """The report as a Markdown document, methods as rows and data sets as columns.
+
+    Notes stand at its head, paragraphs of findings end it.
+    """
+    head = "\n".join([*(f"- {name}: {value}" for name, value in overview(records)), *(f"- {note}" for note in notes)])
     parts = ["# splitpoint report", head, LEGEND, "## Agreement with the published figures"]
     parts += [rows_as_markdown(agreement(sections))]
     for section in sections:
