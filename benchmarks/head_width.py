@@ -74,7 +74,18 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--trials", type=int, default=10)
     options = parser.parse_args()
-    header = ["set", "width", "columns", "products", "Winkler", "coverage", "Spearman total", "epistemic", "AUROC", "fit, s"]
+    header = [
+        "set",
+        "width",
+        "columns",
+        "products",
+        "Winkler",
+        "coverage",
+        "Spearman total",
+        "epistemic",
+        "AUROC",
+        "fit, s",
+    ]
     print("| " + " | ".join(header) + " |\n" + "|---" * len(header) + "|", flush=True)
     for name in options.sets:
         parts = [rows_of(name, trial) for trial in range(min(options.trials, FEW.get(name, options.trials)))]
@@ -93,7 +104,10 @@ def main() -> None:
                 error = moved.std(0) / len(moved) ** 0.5
                 shown = [f"{a:+.4f} ± {b:.4f}" for a, b in zip(moved.mean(0).tolist(), error.tolist(), strict=True)]
             size = products(predictors[0], nets[0])
-            print(f"| {name} | {width} | {columns or 'all'} | {size:.1f} | {' | '.join(shown)} | {spent:.0f} |", flush=True)
+            print(
+                f"| {name} | {width} | {columns or 'all'} | {size:.1f} | {' | '.join(shown)} | {spent:.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

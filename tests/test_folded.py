@@ -128,7 +128,9 @@ def network(outputs):
 
 def fitted(name="default", outputs=1, **data):
     settings = SETTINGS[name]
-    method = sp.SplitPointRegressor.paper(epochs=2) if settings is None else sp.SplitPointRegressor(epochs=2, **settings)
+    method = (
+        sp.SplitPointRegressor.paper(epochs=2) if settings is None else sp.SplitPointRegressor(epochs=2, **settings)
+    )
     if settings is not None:
         method = sp.SplitPointRegressor(epochs=2, residuals="loo", **settings)
     return method.fit(network(outputs), (X, Y[:, :outputs]), progress=False, **data)
@@ -215,6 +217,16 @@ def test_a_first_prediction_in_inference_mode_does_not_bind_later_ones():
         inside = uq(X[:5]).uppers.clone()
     assert torch.equal(uq(X[:5]).uppers, inside)
     assert not uq.folded.matrix.is_inference()
+
+
+def test_graphs_hold_the_folded_heads_alone():
+    uq = fitted("levels", 2)
+    graph = sp.export.module(uq, fields=("uppers", "support"))
+    program = torch.export.export(graph, (X[:6],), strict=False)
+    found, expected = program.module()(X[:6]), uq(X[:6])
+    torch.testing.assert_close(found["uq_uppers"], expected.uppers)
+    torch.testing.assert_close(found["uq_support"], expected.support)
+    assert sum("addmm" in str(node.target) or "linear" in str(node.target) for node in program.graph.nodes) <= 8
 
 
 def test_predictions_of_single_rows_are_few_operators():

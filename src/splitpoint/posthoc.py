@@ -103,6 +103,9 @@ class PostHocPredictor(Predictor[P]):
         found = fitted._predict(self._features(features), reading.output, reading.context)
         return self._of_branches(self._of_images(found, reading), reading)
 
+    def work_ahead(self) -> None:
+        """Work out what predictions are made of, where that is not done in each of them; the first one does it too."""
+
     def _of_branches(self, prediction: P, reading: Reading) -> P:
         """The same with what branches did not run for every row."""
         if self.tap is None or not self.tap.branches:

@@ -83,6 +83,11 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         prediction: Any = answer.prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
+    def work_ahead(self) -> None:
+        """Fold the heads, see `FoldedRegression`."""
+        if not self.layout.dense and self.held_out is None:
+            self._folded()
+
     def _folded(self) -> FoldedRegression:
         """What predictions of vectors are made of, again where a tensor has changed since."""
         fold = self._modules["folded"]
@@ -132,8 +137,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             support: (N, 1) leverage of several layers, where they are read.
         """
         if leverage is not None and far is not None:
-            gain = _gain(leverage, far)
-            root = gain + 1
+            gain, root = _gain(leverage, far)
             mars = Mars(mars.total * root, mars.up, mars.down)
         down, up = self._calibrated(wide, mars).unbind(2)
         if mean.dim() > 2:
@@ -226,8 +230,8 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         place = part["place"].to(device) if self.held_out is not None else None
         bounds, mars = self.half_widths(raw, part["output"].to(device), place)
         if "leverage" in raw:
-            gain = _gain(raw["leverage"], self._far(raw["leverage"]))
-            mars = mars._replace(total=mars.total * (1 + gain))
+            _, root = _gain(raw["leverage"], self._far(raw["leverage"]))
+            mars = mars._replace(total=mars.total * root)
         return raw, bounds, mars
 
     def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
@@ -268,13 +272,16 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         return running_max(bounds * factors, 3)
 
 
-def _gain(leverage: Tensor, far: Tensor) -> Tensor:
-    """``sqrt(growth) - 1`` without the rounding of ``growth = (1 + lev) max(1, lev / reach)``.
+def _gain(leverage: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """``sqrt(growth) - 1`` without the rounding of ``growth = (1 + lev) max(1, lev / reach)``, and ``sqrt(growth)``.
 
     The first factor is the growth of a linear layer's squared error, the second, whose logarithm is `far`, that of the
     squared distance from the data beyond the reach of the training rows.
     """
-    return leverage.log1p().add_(far).mul_(0.5).expm1_()
+    beyond = far.exp()
+    excess = (beyond - 1).addcmul_(leverage, beyond)
+    root = (excess + 1).sqrt_()
+    return excess.div_(root + 1), root
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
