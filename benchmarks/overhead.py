@@ -3,10 +3,10 @@
     python benchmarks/overhead.py [--rounds 25] [--networks mlp resnet18 unet transformer] [--forms eager] [--quick]
 
 Every round times a block of calls of the base network and one of the predictor, in CPU time of the process on one
-thread, so that other jobs on the machine do not count but for what they do to its caches. Printed are the median time
-of the base and the median and quartiles of the ratios of the rounds. Weights are random: speed does not depend on them.
-Both run in the same form: "eager", "compiled" by torch.compile (the predictor as `sp.export.module` gives it), or "onnx"
-with ONNX Runtime, where its packages are installed. All heads have their default size.
+thread, so that other jobs on the machine do not count but for what they do to its caches. Printed are the median times
+of base and predictor, and the median and quartiles of the ratios of the rounds. Weights are random: speed does not
+depend on them. Both run in the same form: "eager", "compiled" by torch.compile (the predictor as `sp.export.module`
+gives it), or "onnx" with ONNX Runtime, where its packages are installed. All heads have their default size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import splitpoint as sp
-from networks import UNet, mlp
+from networks import UNet
 from splitpoint.bench.architectures import resnet18
 
 BLOCK = 0.02
@@ -143,7 +143,10 @@ def main() -> None:
     options = parser.parse_args()
     forms = [form for form in options.forms if form != "compiled"] if options.quick else options.forms
     torch.set_num_threads(1)
-    print("| network | batch | form | base ms | ratio (median) | quartiles |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| network | batch | form | base ms | ms | ratio (median) | quartiles |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     for name in options.networks:
         torch.manual_seed(0)
         title, make = NETWORKS[name]
@@ -155,10 +158,9 @@ def main() -> None:
                     times = ratios(*calls, x, 5 if options.quick else options.rounds)
                     found = times[:, 1] / times[:, 0]
                     low, middle, high = found.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
-                    base = f"{1000 * float(times[:, 0].median()):.3g}"
-                    print(
-                        f"| {title} | {len(x)} | {form} | {base} | {middle:.3f} | {low:.3f} .. {high:.3f} |", flush=True
-                    )
+                    base, own = (f"{1000 * value:.3g}" for value in times.median(0).values.tolist())
+                    spread = f"{middle:.3f} | {low:.3f} .. {high:.3f}"
+                    print(f"| {title} | {len(x)} | {form} | {base} | {own} | {spread} |", flush=True)
 
 
 if __name__ == "__main__":

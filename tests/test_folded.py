@@ -1,6 +1,7 @@
 """Folded heads against the heads themselves, and when they are worked out again."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -142,7 +143,8 @@ def unfolded(uq, x):
         reading = uq.tap(x)
         answer = uq._answer(uq._features(reading.features), reading.output)
         if reading.context is not None:
-            answer = uq._in_context(answer, uq._features(reading.features), reading.context)
+            support = uq.joint(reading.context, uq._features(reading.features))
+            answer = dataclasses.replace(answer, support=support.expand_as(answer.epistemic))
         return answer.prediction(uq.layout, reading.output, uq.reference)
 
 

@@ -50,8 +50,8 @@ class FoldedRegression(Derived):
 
         Half-widths that `widen` grow beyond the reach of the training rows, see `RegressionPredictor.widened`.
         """
-        tensors = self._buffers
-        found = answer(tensors, torch.cat(parts, 1) if len(parts) > 1 else parts[0])
+        tensors = self.tensors
+        found = answer(tensors, torch.cat(list(parts), 1) if len(parts) > 1 else parts[0])
         steps, matrix, constant = F.softplus(found.raw), tensors["linear"], tensors["constant"]
         if steps.dtype != matrix.dtype:
             steps = steps.to(matrix.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +25,7 @@ from splitpoint.regression.held_out import HeldOut, HeldOutRows, Mixed, mixed
 from splitpoint.regression.objective import shaped_bounds
 from splitpoint.regression.support import JointLeverage
 from splitpoint.selfcheck import some
-from splitpoint.tasks import Answer, RegressionAnswer, Rows
+from splitpoint.tasks import RegressionAnswer, Rows
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
@@ -183,11 +182,6 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             gone = torch.cat([context, features]).to(tensors["joint.whiten"].device)
             changed["joint.whiten"] = without(tensors["joint.whiten"], gone)
         return changed
-
-    def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:
-        """The answer with the leverage of all layers that are read as its lack of support."""
-        assert self.joint is not None
-        return replace(answer, support=self.joint(context, features).expand_as(answer.epistemic))
 
     def _far(self, leverage: Tensor) -> Tensor:
         """Logarithm of the squared distance from the data over that of the reach of the training rows, at least 0."""
