@@ -61,18 +61,9 @@ class PostHocPredictor(Predictor[P]):
         """Features as `_answer` reads them: canonical ones, (N, C) or (N, C, *positions)."""
         return self.layout.features(tensors)
 
-    def _in_context(self, answer: Answer, features: Any, context: Tensor) -> Answer:  # noqa: ARG002
-        """The answer with what layers before the last one tell of the rows; the same by default."""
-        return answer
-
-    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:
+    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:  # noqa: ARG002
         """Prediction from features, the model's output tensor and what layers before the last one read."""
-        answer = self._answer(features, output)
-        if context is not None:
-            answer = self._in_context(answer, features, context)
-        elif self._reads_context:
-            answer = replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
-        prediction: Any = answer.prediction(self.layout, output, self.reference)
+        prediction: Any = self._answer(features, output).prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
     @property
