@@ -41,7 +41,7 @@ def test_folded_heads_say_what_heads_say_near_and_far(sizes, leverage, seed):
     heads = heads_of(SIZES[sizes], leverage, seed)
     near = heads.center[0] + heads.spread[0] * drawn(60, C, seed=9)
     rows = torch.cat([near, 100 * near, 1e9 * near])
-    found = answer(folded(heads), rows)
+    found = answer(folded(heads, list(SIZES[sizes])), rows)
     with torch.no_grad():
         expected = heads.pointwise(rows)
     raw = torch.cat([expected[name] for name in SIZES[sizes]], 1)
@@ -61,10 +61,10 @@ def test_a_leverage_of_more_features_comes_out_of_the_same_product():
     spread = torch.cat([drawn(1, EXTRA, seed=4).exp(), 2 * heads.spread[0]], 1)
     more = Standardised(around, spread, drawn(C + EXTRA, 6, seed=5), torch.full((1, 1), 0.02))
     rows = around + spread * drawn(40, C + EXTRA, seed=6)
-    found = answer(folded(heads, more), rows)
+    found = answer(folded(heads, SIZES["two trunks"], more), rows)
     expected = (((rows - around) / spread) @ more.whiten).square().sum(1) + 0.02
     torch.testing.assert_close(found.leverages[:, 0], expected, rtol=4e-6, atol=0.0)
-    alone = answer(folded(heads), rows[:, EXTRA:])
+    alone = answer(folded(heads, list(heads.trunks)), rows[:, EXTRA:])
     torch.testing.assert_close(found.raw, alone.raw, rtol=4e-6, atol=4e-6)
     torch.testing.assert_close(found.leverages[:, 1:], alone.leverages, rtol=4e-6, atol=0.0)
 
@@ -76,7 +76,9 @@ def test_features_far_from_zero_lose_nothing_to_rounding():
     rows = heads.center[0] + heads.spread[0] * drawn(30, C, seed=1)
     with torch.no_grad():
         expected = heads.pointwise(rows)
-    torch.testing.assert_close(answer(folded(heads), rows).leverages, expected["leverage"], rtol=4e-6, atol=0.0)
+    torch.testing.assert_close(
+        answer(folded(heads, list(heads.trunks)), rows).leverages, expected["leverage"], rtol=4e-6, atol=0.0
+    )
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e9])
@@ -85,7 +87,7 @@ def test_the_farthest_features_leave_numbers(size):
     heads.whiten.mul_(size)
     rows = torch.full((1, C), torch.inf).repeat(2, 1)
     rows[1, 0] = -3e38
-    found = answer(folded(heads), rows)
+    found = answer(folded(heads, list(heads.trunks)), rows)
     assert bool(found.raw.isfinite().all())
     assert bool((found.leverages <= FARTHEST).all())
     assert bool((found.leverages > 1e6).all())
@@ -211,6 +213,16 @@ def test_what_is_saved_does_not_grow_and_copies_predict_alike(tmp_path):
             other.scale.mul_(2)
             assert not torch.equal(other(X[:5]).uppers, expected.uppers)
     assert torch.equal(uq(X[:5]).uppers, expected.uppers)
+
+
+def test_the_order_of_trunks_in_a_file_does_not_matter():
+    uq = fitted()
+    state = dict(uq.heads.state_dict())
+    turned = {name: state[name] for name in sorted(state)}
+    assert list(Heads(turned).trunks) != list(uq.heads.trunks)
+    other = copy.deepcopy(uq)
+    other.heads = Heads(turned).eval()
+    assert torch.equal(other(X[:5]).uppers, uq(X[:5]).uppers)
 
 
 def test_a_first_prediction_in_inference_mode_does_not_bind_later_ones():

@@ -94,15 +94,18 @@ def sources_of(*modules: nn.Module | None) -> Iterator[Mapping[str, Tensor | Non
                 yield part._buffers
 
 
-def folded(heads: Heads, more: Standardised | None = None, order: Tensor | None = None) -> dict[str, Tensor]:
+def folded(
+    heads: Heads, trunks: Sequence[str], more: Standardised | None = None, order: Tensor | None = None
+) -> dict[str, Tensor]:
     """The tensors that `answer` computes with, for a stack of one.
 
     Args:
         heads: the heads.
+        trunks: their names, in the order in which their outputs come: files may hold them in another one.
         more: a further leverage, of further features in front of those of the heads; only beside theirs.
-        order: in which the outputs of all trunks come; None for one trunk after the other.
+        order: another order of the outputs of all trunks side by side.
     """
-    layers = _layers([heads.trunk(name) for name in heads.trunks])
+    layers = _layers([heads.trunk(name) for name in trunks])
     center, spread = heads.center[0].double(), heads.spread[0].double()
     width = center.shape[1]
     (weight, bias), *later = layers

@@ -41,9 +41,9 @@ class FoldedRegression(Derived):
         mars = torch.arange(numbers * 3).reshape(numbers, -1) + quantiles.numel()
         order = torch.cat([quantiles, mars], 1).flatten().to(scale.device)
         more = None if joint is None else Standardised(joint.center, joint.spread, joint.whiten, joint.floor)
-        tensors = folded(heads, more, order) | _linear(shape, scale)
+        tensors = folded(heads, outputs.names, more, order) | _linear(shape, scale)
         super().__init__([*sources_of(heads, joint), own], tensors)
-        self.outputs, self.levels = numbers, levels
+        self.outputs, self.levels, self.parts = numbers, levels, (heads, joint)
 
     def forward(self, parts: Sequence[Tensor], widen: bool) -> tuple[Tensor, Mars, Found]:
         """Half-widths (N, D, 2, L) and MARs (N, D) of features (N, C_i) side by side, and what the heads say of them.

@@ -90,7 +90,9 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
     def _folded(self) -> FoldedRegression:
         """What predictions of vectors are made of, again where a tensor has changed since."""
         fold = self._modules["folded"]
-        if isinstance(fold, FoldedRegression) and (traced() or fold.current):
+        if isinstance(fold, FoldedRegression) and (
+            traced() or (fold.current and fold.parts == (self.heads, self.joint))
+        ):
             return fold
         if traced():
             return FoldedRegression(self.heads, self.joint, self.outputs, self._buffers)
