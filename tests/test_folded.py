@@ -222,7 +222,10 @@ def test_the_order_of_trunks_in_a_file_does_not_matter():
     assert list(Heads(turned).trunks) != list(uq.heads.trunks)
     other = copy.deepcopy(uq)
     other.heads = Heads(turned).eval()
-    assert torch.equal(other(X[:5]).uppers, uq(X[:5]).uppers)
+    expected = uq(X[:5]).uppers
+    assert torch.equal(other(X[:5]).uppers, expected)
+    other.heads = Heads({name: value + 0.5 for name, value in turned.items()}).eval()
+    assert not torch.equal(other(X[:5]).uppers, expected)
 
 
 def test_a_first_prediction_in_inference_mode_does_not_bind_later_ones():
