@@ -25,7 +25,7 @@ ORDER = [
     {"features", "tasks", "metrics", "datasets", "attacks"},
     {"cache", "calibration", "inspection", "batch_rows", "fingerprint"},
     {"heads", "disk_table", "opening"},
-    {"collector"},
+    {"collector", "folded"},
     {"recording"},
     {"image_support"},
     {"training", "predictor", "memorisation", "selfcheck"},

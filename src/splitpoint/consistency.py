@@ -98,6 +98,17 @@ def sds(mars: Mars) -> Tensor:
     return _saturate(size * (2 * up * down - total * (up + down)).abs() * size)
 
 
+def plain_sds(total: Tensor, sides: Tensor, product: Tensor) -> Tensor:
+    """The same of MARs whose squares are numbers of their type, see `square_dtype`, in few operations.
+
+    Args:
+        total: MAR.
+        sides: MAR+ + MAR-.
+        product: 2 MAR+ MAR-.
+    """
+    return _saturate(torch.addcmul(product, total, sides, value=-1).abs_())
+
+
 def implied_sides(mars: Mars) -> tuple[Tensor, Tensor]:
     """Side MARs that the harmonic identity implies from the other two (E28): ``z z- / (2 z- - z)`` and its mirror.
 

@@ -18,7 +18,7 @@ from splitpoint.errors import LayerError
 from splitpoint.frozen import frozen
 from splitpoint.hooks import INPUT, METHOD, Pool, Recorder, Watched, find_module, first_tensor, recording, version
 from splitpoint.layer_setting import LayerSpec, label_of, method_name, modalities, name_of
-from splitpoint.layout import Layout
+from splitpoint.layout import Layout, single
 from splitpoint.model_inputs import retold
 from splitpoint.wrappers import unwrapped
 
@@ -225,6 +225,8 @@ def branches_of(saved: Mapping[str, Any]) -> tuple[Branch, ...]:
 
 def joined(vectors: Sequence[Tensor]) -> Tensor | None:
     """Vectors (N, C) of several layers side by side, in float32; None where there are none."""
+    if len(vectors) == 1:
+        return single(vectors[0])
     return torch.cat([value.float() for value in vectors], 1) if vectors else None
 
 

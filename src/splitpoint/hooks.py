@@ -10,6 +10,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -64,9 +65,8 @@ class Recorder:
     """
 
     def __init__(self, name: str, pool: Pool | None = None) -> None:
-        self.reads_input = INPUT in name
+        self.reads_input, self.wanted = _read_as(name)
         self.pool = pool
-        self.wanted = int(name.partition(CALL)[2] or -1)
         self.calls = 0
         self.value: Tensor | None = None
         self.version = 0
@@ -75,8 +75,13 @@ class Recorder:
         """Keep the tensor, a copy of an output, which an in-place layer may overwrite."""
         self.calls += 1
         if self.wanted in (-1, self.calls - 1):
-            kwargs = rest[0] if len(rest) > 1 else {}
-            found = first_tensor((*args, *kwargs.values()) if self.reads_input else rest[-1])
+            if self.reads_input:
+                first = args[0] if args else None
+                kwargs = rest[0] if len(rest) > 1 else {}
+                plain = isinstance(first, Tensor) and first.is_floating_point() and not first.is_nested
+                found = first if plain else first_tensor((*args, *kwargs.values()))
+            else:
+                found = first_tensor(rest[-1])
             if found is not None and self.pool is not None:
                 found = self.pool(module, found)
             elif found is not None and not self.reads_input:
@@ -91,6 +96,12 @@ class Recorder:
     def overwritten(self) -> bool:
         """Whether the model changed the tensor in place after it was recorded."""
         return version(self.value) != self.version
+
+
+@cache
+def _read_as(name: str) -> tuple[bool, int]:
+    """Whether a place is an input, and which call of it is meant, -1 for the last."""
+    return INPUT in name, int(name.partition(CALL)[2] or -1)
 
 
 def version(tensor: Tensor | None) -> int:
@@ -183,18 +194,28 @@ class Calls(threading.local):
 
     recorders: Sequence[Recorder] = ()
 
-    @contextmanager
-    def heard(self, recorders: Sequence[Recorder]) -> Iterator[None]:
+    def heard(self, recorders: Sequence[Recorder]) -> Hearing:
         """Let these recorders listen for as long as the context lasts."""
-        before, self.recorders = self.recorders, recorders
-        try:
-            yield
-        finally:
-            self.recorders = before
+        return Hearing(self, recorders)
 
     def __reduce__(self) -> tuple[type[Calls], tuple[()]]:
         """A copy starts with no call under way."""
         return Calls, ()
+
+
+class Hearing:
+    """What `Calls.heard` returns: a context of few operations, since every prediction enters one."""
+
+    __slots__ = ("before", "calls", "recorders")
+
+    def __init__(self, calls: Calls, recorders: Sequence[Recorder]) -> None:
+        self.calls, self.recorders, self.before = calls, recorders, calls.recorders
+
+    def __enter__(self) -> None:
+        self.calls.recorders = self.recorders
+
+    def __exit__(self, *_: object) -> None:
+        self.calls.recorders = self.before
 
 
 class Watched:

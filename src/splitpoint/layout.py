@@ -62,7 +62,8 @@ class Layout:
         """
         parts = self.parts(tensors)
         if not self.dense:
-            return torch.cat([part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts], 1)
+            vectors = [part if part.dim() == 2 else part.flatten(2).mean(2) for part in parts]
+            return vectors[0] if len(vectors) == 1 else torch.cat(vectors, 1)
         if len(parts) > 1:
             shape = largest(parts)
             parts = [resized(part, shape) for part in parts]
@@ -75,7 +76,7 @@ class Layout:
 
     def parts(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Every feature tensor as (N, C), or (N, C, *positions) at its own resolution, in float32."""
-        return [_channels_second(t.float(), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
+        return [_channels_second(single(t), at_end) for t, at_end in zip(tensors, self.last, strict=True)]
 
     def bands(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """One vector (N, 3 C) for every feature tensor, see `bands`."""
@@ -84,7 +85,9 @@ class Layout:
     def output(self, output: Tensor) -> Tensor:
         """Canonical output: (N, D), or (N, D, P) when dense; an output (N,) has D = 1."""
         if not self.dense:
-            return output.flatten(1) if output.dim() > 1 else output.unsqueeze(1)
+            if output.dim() == 2:
+                return output
+            return output.flatten(1) if output.dim() > 2 else output.unsqueeze(1)
         return (output.unsqueeze(1) if self.axis is None else output.movedim(self.axis, 1)).flatten(2)
 
     def heads(self, values: Tensor, output: Tensor) -> Tensor:
@@ -169,6 +172,11 @@ def bands(tensor: Tensor, last: bool) -> Tensor:
     strips = _channels_second(tensor, last).flatten(3) if tensor.dim() > 3 else _channels_second(tensor, last)
     means = strips.mean(3, dtype=torch.float32) if strips.dim() > 3 else strips.float()
     return averages(means, BANDS).flatten(1)
+
+
+def single(tensor: Tensor) -> Tensor:
+    """The tensor in float32; no operator where it is so already."""
+    return tensor if tensor.dtype == torch.float32 else tensor.float()
 
 
 def _positions(tensor: Tensor, last: bool) -> tuple[int, ...]:

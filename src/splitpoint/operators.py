@@ -25,12 +25,14 @@ def running_max(values: Tensor, axis: int) -> Tensor:
     >>> running_max(torch.tensor([2.0, 1.0, 3.0]), 0)
     tensor([2., 2., 3.])
     """
+    if values.shape[axis] == 1:
+        return values
     if not traced() and values.numel() < SMALL:
         return values.cummax(axis).values
     parts = list(values.unbind(axis))
     for place in range(1, len(parts)):
         parts[place] = torch.maximum(parts[place], parts[place - 1])
-    return torch.stack(parts, axis) if len(parts) > 1 else values
+    return torch.stack(parts, axis)
 
 
 def count_below(known: Tensor, values: Tensor) -> Tensor:

@@ -61,18 +61,9 @@ class PostHocPredictor(Predictor[P]):
         """Features as `_answer` reads them: canonical ones, (N, C) or (N, C, *positions)."""
         return self.layout.features(tensors)
 
-    def _in_context(self, answer: Answer, features: Any, context: Tensor) -> Answer:  # noqa: ARG002
-        """The answer with what layers before the last one tell of the rows; the same by default."""
-        return answer
-
-    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:
+    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> P:  # noqa: ARG002
         """Prediction from features, the model's output tensor and what layers before the last one read."""
-        answer = self._answer(features, output)
-        if context is not None:
-            answer = self._in_context(answer, features, context)
-        elif self._reads_context:
-            answer = replace(answer, support=torch.full_like(answer.epistemic, torch.nan))
-        prediction: Any = answer.prediction(self.layout, output, self.reference)
+        prediction: Any = self._answer(features, output).prediction(self.layout, output, self.reference)
         return prediction  # type: ignore[no-any-return]
 
     @property
@@ -89,7 +80,10 @@ class PostHocPredictor(Predictor[P]):
             )
         with torch.no_grad():
             reading = self.tap(*args, **kwargs)
-            with torch.autocast(reading.output.device.type, enabled=False):
+            kind = reading.output.device.type
+            if not torch.is_autocast_enabled(kind):
+                return self.of_reading(reading)
+            with torch.autocast(kind, enabled=False):
                 return self.of_reading(reading)
 
     def of_reading(self, reading: Reading) -> P:
@@ -99,6 +93,9 @@ class PostHocPredictor(Predictor[P]):
         fitted = self._by_others(reading.missing) if lost else self
         found = fitted._predict(self._features(features), reading.output, reading.context)
         return self._of_branches(self._of_images(found, reading), reading)
+
+    def work_ahead(self) -> None:
+        """Work out what predictions are made of, where that is not done in each of them; the first one does it too."""
 
     def _of_branches(self, prediction: P, reading: Reading) -> P:
         """The same with what branches did not run for every row."""

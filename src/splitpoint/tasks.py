@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from splitpoint.conformal import Conformity
 from splitpoint.consistency import entropy
 from splitpoint.errors import DataError, SettingsError, ShapeError
-from splitpoint.layout import Layout
+from splitpoint.layout import Layout, single
 from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction, aligned
 from splitpoint.settings import settle
 
@@ -143,7 +143,7 @@ class Regression(Task):
 
     def canonical(self, output: Tensor) -> Tensor:
         """The numbers, in float32 or float64."""
-        return output if output.dtype == torch.float64 else output.float()
+        return output if output.dtype == torch.float64 else single(output)
 
     def targets(self, layout: Layout, output: Tensor, target: Tensor) -> Targets:
         """Residuals ``y - f(x)`` and outputs, in float64 where the model answers so, which may be beyond float32."""
@@ -219,7 +219,7 @@ class Classification(Task):
 
     def canonical(self, output: Tensor) -> Tensor:
         """Logits (N, K, ...); one output D = 1 stands for K = 2 classes."""
-        output = output if output.dtype == torch.float64 else output.float()
+        output = output if output.dtype == torch.float64 else single(output)
         tiny = torch.finfo(output.dtype).tiny
         if output.shape[1] > 1:
             return output if self.output == "logits" else output.clamp(min=tiny).log()
@@ -323,14 +323,17 @@ class RegressionAnswer:
 
     def prediction(self, layout: Layout, like: Tensor, reference: Reference | None) -> Prediction:
         """The same in the shape of the output `like`."""
+        own: dict[str, Any] = dict(vars(self))
+        if self.support is None:
+            own["support"] = self.epistemic
+        if self.mean.shape == like.shape and not layout.dense:
+            return RegressionPrediction(**own, reference=reference)
 
         def shaped(name: str, values: Tensor) -> Tensor:
             if name in ("lowers", "uppers"):
                 return torch.stack([layout.restore(value, like) for value in values.unbind(-1)], -1)
             return layout.restore(values, like)
 
-        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        own["support"] = self.epistemic if self.support is None else self.support
         own |= {name: shaped(name, values) for name, values in own.items() if isinstance(values, Tensor)}
         return RegressionPrediction(**own, reference=reference)
 

@@ -60,6 +60,7 @@ class Graph(nn.Module):
         self.tap = exportable(uq)
         self.base = frozen_view(self.tap.model)
         self.fitted = _without_base(uq)
+        self.fitted.work_ahead()
         self.heard, self.places = Heard(), self.tap.places
         for number, (name, _) in enumerate(self.places):
             listen(self.base, name, Listener(self.heard, number))

@@ -36,6 +36,11 @@ class Outputs:
     levels: tuple[float, ...]
     shared: bool
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the trunks, quantiles first."""
+        return ("shared",) if self.shared else ("quantile", "mar")
+
     def trunks(self, hidden: int, quantile_layers: int, mar_layers: int, outputs: int) -> dict[str, list[int]]:
         """Sizes of hidden and last layers of every trunk."""
         quantiles, mars = outputs * 2 * len(self.levels), outputs * 3

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from splitpoint.cache import Table
 from splitpoint.calibration import conformal_factor
-from splitpoint.consistency import Mars, scale_factors, sds, square_dtype
+from splitpoint.consistency import Mars, plain_sds, scale_factors, square_dtype
 from splitpoint.features import Tap
 from splitpoint.groups import Owners
 from splitpoint.heads import Heads
 from splitpoint.layout import Layout
 from splitpoint.marginals import without
-from splitpoint.operators import running_max
+from splitpoint.operators import running_max, traced
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import RegressionPrediction
 from splitpoint.regression.checks import Judged
+from splitpoint.regression.folded import FoldedRegression
 from splitpoint.regression.held_out import HeldOut, HeldOutRows, Mixed, mixed
 from splitpoint.regression.objective import shaped_bounds
 from splitpoint.regression.support import JointLeverage
 from splitpoint.selfcheck import some
-from splitpoint.tasks import Answer, RegressionAnswer, Rows
+from splitpoint.tasks import RegressionAnswer, Rows
 
 if TYPE_CHECKING:
     from splitpoint.regression.method import SplitPointRegressor
@@ -55,6 +55,7 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         self.joint = JointLeverage(_part(tensors, "joint.")).eval() if tap is not None and tap.context else None
         for name in ("scale", "shape", "factors"):
             self.register_buffer(name, tensors[name])
+        self.register_module("folded", None)
         self._squares = square_dtype(self.scale)
         self._one_sided = bool((self.shape == 0).all(-1).any())
 
@@ -62,24 +63,116 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         """Maps each at their own resolution: heads up-sample less than there are features."""
         return self.layout.parts(tensors) if self.layout.dense else self.layout.features(tensors)
 
+    def _predict(self, features: Any, output: Tensor, context: Tensor | None = None) -> RegressionPrediction:
+        if self.layout.dense or self.held_out is not None:
+            return super()._predict(features, output, context)
+        parts: list[Tensor] = [features]
+        if self.joint is not None:
+            extra = self.joint.center.shape[1] - features.shape[1]
+            parts.insert(0, features.new_zeros(features.shape[0], extra) if context is None else context)
+        wide, mars, found = self._folded().forward(parts, self.method.widen)
+        mean = self.task.canonical(self.layout.output(output))
+        if found.leverages is None:
+            answer = self._answered(mean, wide, mars)
+        else:
+            *support, leverage = found.leverages.split(1, 1)
+            if support and context is None:
+                support = [torch.full_like(leverage, torch.nan)]
+            answer = self._answered(mean, wide, mars, leverage, found.far, *support)
+        prediction: Any = answer.prediction(self.layout, output, self.reference)
+        return prediction  # type: ignore[no-any-return]
+
+    def work_ahead(self) -> None:
+        """Fold the heads, see `FoldedRegression`."""
+        if not self.layout.dense and self.held_out is None:
+            self._folded()
+
+    def _folded(self) -> FoldedRegression:
+        """What predictions of vectors are made of, again where a tensor has changed since."""
+        fold = self._modules["folded"]
+        if isinstance(fold, FoldedRegression) and (
+            traced() or (fold.current and fold.parts == (self.heads, self.joint))
+        ):
+            return fold
+        if traced():
+            return FoldedRegression(self.heads, self.joint, self.outputs, self._buffers)
+        with torch.inference_mode(False):
+            fold = FoldedRegression(self.heads, self.joint, self.outputs, self._buffers)
+        self._modules["folded"] = fold
+        return fold
+
     def _answer(self, features: Tensor | Sequence[Tensor], output: Tensor) -> RegressionAnswer:
         raw = {name: self.layout.heads(v, output) for name, v in self.heads.pointwise(features).items()}
         mean = self.task.canonical(self.layout.output(output))
         place = self.layout.places(output)[None] if self.held_out is not None else None
         bounds, mars = self.half_widths(raw, mean, place)
-        wide = self.widened(bounds, raw)
-        down, up = self._calibrated(wide, mars).movedim(3, -1).unbind(2)
+        if "leverage" not in raw:
+            return self._answered(mean, bounds, mars)
+        far = self._far(raw["leverage"])
+        return self._answered(mean, self._widened(bounds, far), mars, raw["leverage"], far)
+
+    def _answered(
+        self,
+        mean: Tensor,
+        wide: Tensor,
+        mars: Mars,
+        leverage: Tensor | None = None,
+        far: Tensor | None = None,
+        support: Tensor | None = None,
+    ) -> RegressionAnswer:
+        """The answer from uncalibrated half-widths and MARs.
+
+        Without leverage, or where the scores are to be "sds", as the paper has it: SDS, and ``z+ + z- + sqrt(SDS)``
+        (E22, E24). With it the identity is imposed before the total MAR grows, ``z = H(z+, z-) sqrt(growth)``, so that
+        SDS is ``2 z+ z- (sqrt(growth) - 1)``: the noise times what leverage adds to it, free of the errors of separate
+        estimates of the three MARs. The lack of support is the leverage itself, or that of several layers where they
+        are read (`JointLeverage`), and the total score is the width of the uncalibrated interval plus both side MARs,
+        grown alike.
+
+        Args:
+            mean: (N, D, ...) predictions.
+            wide: (N, D, 2, L, ...) half-widths, see `widened`.
+            mars: (N, D, ...) before the total one grows.
+            leverage: (N, 1, ...), None where the heads have none.
+            far: (N, 1, ...) see `_far`.
+            support: (N, 1) leverage of several layers, where they are read.
+        """
+        if leverage is not None and far is not None:
+            gain, root = _gain(leverage, far)
+            mars = Mars(mars.total * root, mars.up, mars.down)
+        down, up = self._calibrated(wide, mars).unbind(2)
+        if mean.dim() > 2:
+            down, up = down.movedim(2, -1), up.movedim(2, -1)
+        total, up_mar, down_mar = self._squared(mars)
+        product, sides = up_mar * down_mar * 2, up_mar + down_mar
+        consistency, centre = plain_sds(total, sides, product), mean.unsqueeze(-1)
+        width = wide.select(3, -1).sum(2)
+        if leverage is None or self.method.scores == "sds":
+            support, epistemic = consistency, consistency
+            score = (sides + consistency.sqrt()).to(mars.up.dtype)
+        else:
+            epistemic = product * gain
+            score = (width + mars.up + mars.down) * root if sides.dtype != width.dtype else (width + sides) * root
+            support = leverage if support is None else support
+            support = support if support.shape == epistemic.shape else support.expand_as(epistemic)
         return RegressionAnswer(
             levels=self.outputs.levels,
             mean=mean,
-            lowers=mean.unsqueeze(-1) - down,
-            uppers=mean.unsqueeze(-1) + up,
-            aleatoric=wide[:, :, :, -1].sum(2),
-            **self._scores(raw, wide, mars),
+            lowers=centre - down,
+            uppers=centre + up,
+            aleatoric=width,
+            epistemic=epistemic,
+            total=score,
             mar=mars.total,
             mar_up=mars.up,
             mar_down=mars.down,
+            support=support,
+            sds=consistency,
         )
+
+    def _squared(self, mars: Mars) -> Mars:
+        """The same in a type that holds their squares."""
+        return mars if self._squares == torch.float32 else Mars(*(mar.to(self._squares) for mar in mars))
 
     def _marginal(self, tensors: dict[str, Tensor], features: Tensor, context: Tensor) -> dict[str, Tensor]:
         changed = dict(tensors)
@@ -92,49 +185,9 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             changed["joint.whiten"] = without(tensors["joint.whiten"], gone)
         return changed
 
-    def _in_context(self, answer: Answer, features: Tensor, context: Tensor) -> Answer:
-        """The answer with the leverage of all layers that are read as its lack of support."""
-        assert self.joint is not None
-        return replace(answer, support=self.joint(context, features).expand_as(answer.epistemic))
-
-    def _scores(self, raw: Mapping[str, Tensor], bounds: Tensor, mars: Mars) -> dict[str, Tensor]:
-        """Epistemic, total, support and self-consistency scores (N, D, ...).
-
-        Without leverage, or where the scores are to be "sds", as the paper has it: SDS, and ``z+ + z- + sqrt(SDS)``
-        (E22, E24). With it the identity is
-        imposed before the total MAR grows, ``z = H(z+, z-) sqrt(growth)``, so that SDS is
-        ``2 z+ z- (sqrt(growth) - 1)``: the noise times what leverage adds to it, free of the errors of separate
-        estimates of the three MARs. The lack of support is the leverage itself, or that of several layers where they
-        are read (`JointLeverage`), and the total score is the width of the uncalibrated interval plus both side MARs,
-        grown alike.
-        """
-        wide = torch.promote_types(self._squares, mars.total.dtype)
-        consistency = sds(Mars(*(mar.to(wide) for mar in mars)))
-        if "leverage" not in raw or self.method.scores == "sds":
-            total = mars.up + mars.down + consistency.sqrt().to(mars.up.dtype)
-            return {"epistemic": consistency, "total": total, "support": consistency, "sds": consistency}
-        excess = self._excess(raw["leverage"])
-        root = (1 + excess).sqrt()
-        epistemic = 2 * mars.up.to(wide) * mars.down * excess / (root + 1)
-        return {
-            "epistemic": epistemic,
-            "total": (bounds[:, :, :, -1].sum(2) + mars.up + mars.down) * root,
-            "support": raw["leverage"].expand_as(epistemic),
-            "sds": consistency,
-        }
-
-    def _excess(self, leverage: Tensor) -> Tensor:
-        """How far ``growth = (1 + lev) max(1, lev / reach)`` exceeds 1, without the rounding of ``growth - 1``.
-
-        The first factor is the growth of a linear layer's squared error, the second that of the squared distance from
-        the data beyond the reach of the training rows.
-        """
-        beyond = self._beyond(leverage)
-        return leverage * beyond + (beyond - 1)
-
-    def _beyond(self, leverage: Tensor) -> Tensor:
-        """Squared distance from the data over that of the reach of the training rows, at least 1."""
-        return (leverage / self.heads.reach.squeeze(0)).clamp(min=1)
+    def _far(self, leverage: Tensor) -> Tensor:
+        """Logarithm of the squared distance from the data over that of the reach of the training rows, at least 0."""
+        return (leverage / self.heads.reach.squeeze(0)).log().clamp(min=0)
 
     def widened(self, bounds: Tensor, raw: Mapping[str, Tensor]) -> Tensor:
         """Half-widths (N, D, 2, L, ...) that grow with the distance from the data beyond the reach of training rows.
@@ -142,14 +195,16 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         They grow by one plus the logarithm of distance over reach: in proportion at first, and with measure where a
         feature that training rows hardly moved makes the distance huge.
         """
-        growth = self._growth(raw)
-        return bounds if growth is None else bounds * growth[:, None, None]
+        return self._widened(bounds, self._far(raw["leverage"])) if "leverage" in raw else bounds
+
+    def _widened(self, bounds: Tensor, far: Tensor) -> Tensor:
+        return bounds.addcmul(bounds, far[:, None, None], value=0.5) if self.method.widen else bounds
 
     def _growth(self, raw: Mapping[str, Tensor]) -> Tensor | None:
         """How many times as wide (N, 1, ...) half-widths become; None where they stay."""
         if "leverage" not in raw or not self.method.widen:
             return None
-        return 1 + self._beyond(raw["leverage"]).log() / 2
+        return 1 + self._far(raw["leverage"]) / 2
 
     @property
     def unit(self) -> Tensor:
@@ -165,11 +220,15 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
         return Judged(down, up, part["residual"] / part.get("shrink", torch.ones(())), rows)
 
     def _of_rows(self, part: Rows) -> tuple[dict[str, Tensor], Tensor, Mars]:
-        """Raw head outputs of recorded rows, and their uncalibrated half-widths and MARs."""
+        """Raw head outputs of recorded rows, their uncalibrated half-widths, and MARs with the growth by leverage."""
         device = self.scale.device
         raw = self.heads.pointwise(part["features"].to(device))
         place = part["place"].to(device) if self.held_out is not None else None
-        return raw, *self.half_widths(raw, part["output"].to(device), place)
+        bounds, mars = self.half_widths(raw, part["output"].to(device), place)
+        if "leverage" in raw:
+            _, root = _gain(raw["leverage"], self._far(raw["leverage"]))
+            mars = mars._replace(total=mars.total * root)
+        return raw, bounds, mars
 
     def half_widths(self, raw: Mapping[str, Tensor], mean: Tensor, place: Tensor | None = None) -> tuple[Tensor, Mars]:
         """Uncalibrated half-widths (N, D, 2, L, ...) and MARs (N, D, ...).
@@ -191,8 +250,6 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             empty = (self.shape == 0).all(-1)
             bounds = torch.where(empty.reshape(1, *empty.shape, *[1] * (bounds.dim() - 4)), bounds.flip(2), bounds)
         scale = self.scale.reshape(-1, *[1] * (bounds.dim() - 4))
-        if "leverage" in raw:
-            mars = mars._replace(total=mars.total * (1 + self._excess(raw["leverage"])).sqrt())
         return bounds * scale[:, None, None], Mars(*(mar * scale for mar in mars))
 
     def relative(self, mean: Tensor) -> Tensor:
@@ -209,6 +266,18 @@ class RegressionPredictor(PostHocPredictor[RegressionPrediction]):
             return bounds * torch.stack([down, up], 2).unsqueeze(3)
         factors = self.factors.reshape(1, *self.factors.shape, *[1] * (bounds.dim() - 4))
         return running_max(bounds * factors, 3)
+
+
+def _gain(leverage: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """``sqrt(growth) - 1`` without the rounding of ``growth = (1 + lev) max(1, lev / reach)``, and ``sqrt(growth)``.
+
+    The first factor is the growth of a linear layer's squared error, the second, whose logarithm is `far`, that of the
+    squared distance from the data beyond the reach of the training rows.
+    """
+    beyond = far.exp()
+    excess = (beyond - 1).addcmul_(leverage, beyond)
+    root = (excess + 1).sqrt_()
+    return excess.div_(root + 1), root
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
