@@ -5,10 +5,12 @@ Rows are the first axis of every tensor field. Scores grow with uncertainty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,6 +60,23 @@ class Reference:
         below = count_below(known, flat.contiguous())
         percent = torch.where(flat.isnan(), torch.nan, 100 * below.to(kind) / (known.shape[1] + 1)).to(score.dtype)
         return percent.reshape(moved.shape).permute([order.index(axis) for axis in range(score.dim())])
+
+    def described(self) -> dict[str, Any]:
+        """Both tensors as JSON has them: type, shape, and the bytes in base64."""
+        arrays = {name: getattr(self, name).cpu().numpy() for name in ("quantiles", "threshold")}
+        return {
+            name: [str(own.dtype), list(own.shape), base64.b64encode(own.tobytes()).decode()]
+            for name, own in arrays.items()
+        }
+
+    @staticmethod
+    def read(described: Mapping[str, Any]) -> Reference:
+        """The reference that was `described`."""
+
+        def tensor(dtype: str, shape: list[int], content: str) -> Tensor:
+            return torch.from_numpy(np.frombuffer(base64.b64decode(content), dtype).reshape(shape).copy())
+
+        return Reference(*(tensor(*described[name]) for name in ("quantiles", "threshold")))
 
 
 def channel_order(shape: Sequence[int], dims: int) -> list[int]:

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Runtime:
 
     def __init__(self, session: onnxruntime.InferenceSession, metadata: Mapping[str, Any]) -> None:
         self.session, self.metadata = session, dict(metadata)
-        self.task: str = metadata["task"]
+        self.task: Literal["regression", "classification"] = metadata["task"]
         self.method: str = metadata["method"]
         self.layer: str = metadata["layer"]
         self.fields: tuple[str, ...] = tuple(metadata["outputs"])

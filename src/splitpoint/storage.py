@@ -165,7 +165,7 @@ def _read(path: Path) -> File:
     fingerprint = _fingerprint(description, tensors)
     own = {name: value for name, value in tensors.items() if not name.startswith(SEEN)}
     _check_numbers(path, own, description.get("not_finite"))
-    return File(path, _method(description), description, _current(path, description, own), fingerprint)
+    return File(path, method_of(description), description, _current(path, description, own), fingerprint)
 
 
 def _fingerprint(description: Description, tensors: dict[str, Tensor]) -> Fingerprint | None:
@@ -208,8 +208,8 @@ def _has(description: Any, key: str, kind: type) -> bool:
     return isinstance(description, dict) and isinstance(description.get(key), kind)
 
 
-def _method(description: Description) -> Saved:
-    """The method with the settings of a file."""
+def method_of(description: Description) -> Saved:
+    """The method with the settings of a file, from what `Predictor.description` says."""
     kinds: dict[str, type[Method[Any]]] = {kind.__name__: kind for kind in OURS}
     kinds |= {recipe.method.__name__: recipe.method for recipe in METHODS.values()}
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in description["settings"].items()}

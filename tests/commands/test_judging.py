@@ -1,8 +1,6 @@
 """`splitpoint verdict`: the page of a verdict on named columns, and figures that have to reach something."""
 
 import json
-import math
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,67 +9,56 @@ import pytest
 import torch
 
 import splitpoint as sp
-from splitpoint import cli
+from splitpoint import cli, runtime, verdicts
 from splitpoint.commands.judging import least_figures, missed_figures
 from splitpoint.errors import SettingsError
 
-
-class Verdict:
-    """A stand-in that remembers what it was asked about."""
-
-    figures = {"coverage": 0.9, "ece": math.nan}  # noqa: RUF012
-
-    def __init__(self, uq, test, **more):
-        self.uq, self.data = uq, {"test": test, **more}
-
-    def save(self, path):
-        Path(path).write_text("<html>")
-
-    def to_dict(self):
-        return {"figures": {"coverage": 0.9}}
-
-    def __str__(self):
-        return "GREEN: trust it"
+ROWS = ("--data", "rows.npz", "--out", "v.html")
 
 
 @pytest.fixture
 def judged(place, run, monkeypatch):
-    """The place with a predictor, and the verdicts that were asked for."""
+    """The place with a predictor, and what verdicts were asked about; they leave out the time of a prediction."""
     run("fit", "--task", "regression", *place.model("numbers"), "--data", "rows.npz", "--out", "uq.safetensors")
-    made = []
+    made, real = [], verdicts.verdict
 
-    def verdict(*args, **kwargs):
-        made.append(Verdict(*args, **kwargs))
-        return made[-1]
+    def verdict(uq, test, **more):
+        made.append(SimpleNamespace(uq=uq, data={"test": test, **more}))
+        return real(uq, test, **more, cost=False)
 
-    monkeypatch.setitem(sys.modules, "splitpoint.verdicts", SimpleNamespace(verdict=verdict))
+    monkeypatch.setattr(verdicts, "verdict", verdict)
     return SimpleNamespace(place=place, made=made, call=("verdict", "uq.safetensors", *place.model("numbers")))
 
 
 def test_rows_are_handed_on_with_and_without_targets(judged, run):
     np.savez("strange.npz", X=judged.place.x.numpy() + 9)
-    more = ("--train", "rows.npz", "--ood", "strange.npz", "--out", "v.html", "--json", "v.json", "--batch", "20")
-    assert run(*judged.call, "--data", "rows.npz", *more) == "GREEN: trust it\nv.html\n"
+    more = ("--train", "rows.npz", "--ood", "strange.npz", "--json", "v.json", "--batch", "20")
+    said = run(*judged.call, *ROWS, *more)
+    assert said.startswith("RED: Do not rely on its uncertainty")  # all test rows are training rows
+    assert said.endswith("\nv.html\n")
     (verdict,) = judged.made
     assert isinstance(verdict.uq, sp.RegressionPredictor)
     assert set(verdict.data) == {"test", "train", "ood", "progress"}
     assert [len(x) for x, _ in verdict.data["test"]] == [20, 20, 8]
     assert torch.equal(torch.cat([y for _, y in verdict.data["train"]]).float(), judged.place.y)
     assert torch.equal(torch.cat([x for (x,) in verdict.data["ood"]]), judged.place.x + 9)
-    assert Path("v.html").read_text() == "<html>"
-    assert json.loads(Path("v.json").read_text()) == {"figures": {"coverage": 0.9}}
+    assert "<html" in Path("v.html").read_text()
+    assert json.loads(Path("v.json").read_text())["figures"]["test_among_train"] == 1
 
 
 def test_a_figure_that_is_too_low_fails_after_the_page_is_written(judged, run, capsys):
-    call = [*map(str, judged.call), "--data", "rows.npz", "--out", "v.html", "--quiet", "--fail-under"]
-    assert cli.main([*call, "coverage=.9"]) == 0
+    run(*judged.call, *ROWS, "--json", "v.json")
+    coverage = json.loads(Path("v.json").read_text())["figures"]["coverage"]
+    Path("v.html").unlink()
+    call = [*map(str, judged.call), *ROWS, "--quiet", "--fail-under"]
+    assert cli.main([*call, f"coverage={coverage - 0.01}"]) == 0
     capsys.readouterr()
-    assert cli.main([*call, "coverage=.93", "ece=.01"]) == 1
+    assert cli.main([*call, "coverage=1.5", "rows=48", "entries=49"]) == 1
     captured = capsys.readouterr()
-    assert captured.out == "GREEN: trust it\nv.html\n"
+    assert captured.out.endswith("\nv.html\n")
     assert captured.err == (
-        "splitpoint: Expected coverage of at least 0.93, but got 0.9; ece of at least 0.01, but got none that could be "
-        "measured; see v.html.\n"
+        f"splitpoint: Expected coverage of at least 1.5, but got {coverage:.4g}; entries of at least 49, but got 48; "
+        "see v.html.\n"
     )
     assert Path("v.html").exists()
 
@@ -99,12 +86,21 @@ def test_what_is_wrong_is_one_sentence(judged, refused, options, parts):
     assert not judged.made
 
 
-def test_a_graph_needs_no_model(judged, run, monkeypatch):
-    notes = sp.load("uq.safetensors", judged.place.numbers).notes
-    graph = SimpleNamespace(task="regression", metadata={"predictor": {"notes": notes}})
-    monkeypatch.setitem(sys.modules, "splitpoint.runtime", SimpleNamespace(load=lambda path: (graph, path)[0]))
-    run("verdict", "uq.onnx", "--data", "rows.npz", "--out", "v.html")
-    assert judged.made[-1].uq is graph
+def test_a_graph_is_judged_without_its_model(judged, run, refused, monkeypatch):
+    pytest.importorskip("onnxscript")
+    run("export", *judged.call[1:], "--example", "rows.npz", "--format", "onnx", "--out", "uq.onnx")
+    run(*judged.call, *ROWS, "--json", "v.json")
+    wanted = json.loads(Path("v.json").read_text())["figures"]
+    monkeypatch.setattr("sys.path", [])  # nobody can build the network
+    run("verdict", "uq.onnx", *ROWS, "--json", "v.json")
+    assert isinstance(judged.made[-1].uq, runtime.Runtime)
+    found = json.loads(Path("v.json").read_text())["figures"]
+    assert found.keys() == wanted.keys()
+    assert found["winkler"] == pytest.approx(wanted["winkler"], rel=1e-4)
+    refused("verdict", "uq.onnx", *ROWS, "--device", "cpu", parts=("--device", "uq.onnx is a graph"))
+    refused("predict", "uq.onnx", "--data", "rows.npz", "--out", "s.csv", parts=("the graph uq.onnx", "runtime.load"))
+    Path("uq.onnx").write_text("no graph")
+    refused("verdict", "uq.onnx", *ROWS, parts=("a whole ONNX file",))
 
 
 def test_least_figures_are_numbers():
@@ -114,10 +110,14 @@ def test_least_figures_are_numbers():
     assert missed_figures({"a": 1.0}, {"a": 1.0}, Path("v.html")) == ""
 
 
-def test_the_verdict_of_the_library_serves(place, run):
-    """Without a stand-in."""
-    pytest.importorskip("splitpoint.verdicts")
-    run("fit", "--task", "regression", *place.model("numbers"), "--data", "rows.npz", "--out", "uq.safetensors")
-    said = run("verdict", "uq.safetensors", *place.model("numbers"), "--data", "rows.npz", "--out", "v.html")
-    assert said.endswith("v.html\n")
+def test_figures_that_could_not_be_measured_are_too_low():
+    assert missed_figures({"ece": float("nan")}, {"ece": 0.1}, Path("v.html")) == (
+        "Expected ece of at least 0.1, but got none that could be measured; see v.html."
+    )
+
+
+def test_without_a_stand_in_the_cost_is_measured(place, run):
+    run("fit", "--task", "classification", *place.model("classes"), "--data", "kinds.npz", "--out", "uq.safetensors")
+    said = run("verdict", "uq.safetensors", *place.model("classes"), "--data", "kinds.npz", "--out", "v.html")
+    assert "A prediction takes" in said
     assert "<html" in Path("v.html").read_text()

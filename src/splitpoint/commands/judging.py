@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from splitpoint import runtime, verdicts
 from splitpoint.commands.batches import Batches
 from splitpoint.commands.columns import Columns, some_of
 from splitpoint.commands.opened import batch_of, columns_of, destination, names_of, opened, recorded, rows_of
@@ -44,7 +44,7 @@ def judge(options: argparse.Namespace) -> Judged:
         path = getattr(options, name)
         if path is not None:
             more[name] = _rows(subject, path, options, labelled=name != "ood")
-    verdict = importlib.import_module("splitpoint.verdicts").verdict(subject.predictor, test, **more)
+    verdict = verdicts.verdict(subject.predictor, test, **more)
     verdict.save(out)
     if record is not None:
         write_text(record, json.dumps(verdict.to_dict(), indent=1))
@@ -61,7 +61,12 @@ class Subject(NamedTuple):
 
 def _subject(options: argparse.Namespace) -> Subject:
     if Path(options.predictor).suffix == ".onnx":
-        graph = importlib.import_module("splitpoint.runtime").load(options.predictor)
+        if options.device is not None:
+            raise SettingsError(
+                f"Expected --device with a predictor that splitpoint fit wrote, but {options.predictor} is a graph, "
+                "which runs on the CPU; leave it out."
+            )
+        graph = runtime.load(options.predictor)
         return Subject(graph, graph.task, recorded(graph.metadata["predictor"]["notes"]))
     uq = opened(options.predictor, options.model, options.weights, options.device)
     return Subject(uq, uq.task.name, recorded(uq.notes))

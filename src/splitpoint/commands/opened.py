@@ -18,6 +18,9 @@ from splitpoint.predictor import FILE_KEY, Predictor
 from splitpoint.storage import load
 from splitpoint.tasks import TaskName
 
+GRAPHS = (".onnx", ".pt2")
+"""Endings of what ``splitpoint export`` writes."""
+
 VECTORS, MATRICES = 1024, 64
 """Rows that go through the model at a time: of numbers side by side, and of images and other arrays."""
 
@@ -59,6 +62,11 @@ def names_of(text: str | None) -> list[str] | None:
 
 def opened(path: str, model: str | None, weights: str | None, device: str | None = None) -> Predictor[Any]:
     """A saved predictor on its model."""
+    if Path(path).suffix in GRAPHS:
+        raise SettingsError(
+            f"Expected a predictor that splitpoint fit wrote, but got the graph {path}; give the file that it was "
+            "exported from. Graphs .onnx run with splitpoint.runtime.load, and splitpoint verdict judges them."
+        )
     if model is None:
         place = _notes(path).get("model")
         known = f"; it was fitted with --model {place}" if place else ""

@@ -91,7 +91,9 @@ def add_verdict(parser: argparse.ArgumentParser) -> None:
         "Write one page that says whether the uncertainty can be trusted, judged on rows that neither the network nor "
         "the fit has seen."
     )
-    _add_predictor(parser, "what splitpoint fit wrote, or a graph .onnx that splitpoint export wrote")
+    _add_predictor(
+        parser, "what splitpoint fit wrote, or a graph .onnx that splitpoint export wrote, which needs no --model"
+    )
     parser.add_argument("--data", required=True, metavar="FILE", help=f"test rows: {DATA}")
     parser.add_argument("--target", metavar="COLUMN", help="what to compare with (default: the target of the fit)")
     parser.add_argument("--train", metavar="FILE", help="rows of the fit, to look for memorised and leaked ones")

@@ -18,11 +18,12 @@ from torch.export import ExportedProgram
 from splitpoint import __version__
 from splitpoint.errors import ExportError, StorageError
 from splitpoint.export.comparison import Comparison
-from splitpoint.export.graph import Graph, module
+from splitpoint.export.graph import Graph, module, named_fields
 from splitpoint.export.program import Example, exported, first_line, prepared, quiet
 from splitpoint.files import named_digest, replacing
 from splitpoint.posthoc import PostHocPredictor
 from splitpoint.runtime import FILE_FORMAT, FILE_KEY, PREFIX, Runtime, load
+from splitpoint.wrappers import unwrapped
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 """Packages of the extra [onnx]."""
@@ -102,6 +103,8 @@ def metadata(
         prediction = uq(*example.args, **example.kwargs)
     probs = getattr(prediction, "base_probs", None)
     axis = uq.layout.axis or 1 if uq.layout.dense else 1
+    names = [name.removeprefix(PREFIX) for name in outputs]
+    references = {"reference": uq.reference, "image_reference": uq.image_reference}
     return {
         "format": FILE_FORMAT,
         "versions": {"splitpoint": __version__, "torch": torch.__version__},
@@ -112,13 +115,16 @@ def metadata(
         "classes": None if probs is None else probs.shape[axis],
         "threshold": None if uq.threshold is None else uq.threshold.tolist(),
         "image_threshold": None if uq.image_threshold is None else uq.image_threshold.tolist(),
+        **{name: None if own is None else own.described() for name, own in references.items()},
         "digest": named_digest(dict(graph.state_dict())),
         "inputs": [
             {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
             for (name, tensor), shape in zip(example.tensors.items(), shapes(traced), strict=True)
         ],
         "positional": len(example.args),
-        "outputs": [name.removeprefix(PREFIX) for name in outputs],
+        "outputs": names,
+        "left_out": [name for name in named_fields(prediction) if name not in names],
+        "model": type(unwrapped(uq.tap.model)).__name__ if uq.tap else "",
         "predictor": uq.description(),
     }
 

@@ -23,17 +23,20 @@ LEAST_SECONDS, MOST_SECONDS = 0.004, 2.5
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 
 
-def cost_part(uq: Predictor[Any], batch: Batch, rows: int) -> Part:
+TITLE, ABOUT = "Cost of a prediction", "Time of the predictor over that of the base model alone"
+
+
+def not_compared(says: str) -> Part:
+    """The part where there is nothing to compare with, and why."""
+    return Part("cost", TITLE, f"{ABOUT}.", findings=(Finding("cost_ratio", "green", says),))
+
+
+def compared(uq: Predictor[Any], batch: Batch, rows: int) -> Part:
     """Time of the predictor over that of its base model, in turns, for one row and for a whole batch."""
-    title = "Cost of a prediction"
-    about = (
-        "Time of the predictor over that of the base model alone, which run in turns; median, and quartiles as bars. "
-        "Measured on this machine, at this moment."
-    )
     base = _alone(uq)
     if base is None:
-        says = "It has no base model to be compared with that runs in one pass."
-        return Part("cost", title, about, findings=(Finding("cost_ratio", "green", says),))
+        return not_compared("It has no base model to be compared with that runs in one pass.")
+    about = f"{ABOUT}, which run in turns; median, and quartiles as bars. Measured on this machine, at this moment."
     figures, bars, said = {}, [], []
     for count in sorted({1, rows}):
         part = _first(batch, count, rows)
@@ -47,7 +50,7 @@ def cost_part(uq: Predictor[Any], batch: Batch, rows: int) -> Part:
         "cost_ratio", "green", f"A prediction takes {'; '.join(said)} ({clock}, quartiles).", "", middle, low, high, 1.0
     )
     chart = Chart("cost", "Times the base model", "rows at once", tuple(bars))
-    return Part("cost", title, about, findings=(finding,), figures=figures, charts=(chart,))
+    return Part("cost", TITLE, about, findings=(finding,), figures=figures, charts=(chart,))
 
 
 def _alone(uq: Predictor[Any]) -> nn.Module | None:

@@ -14,8 +14,8 @@ from splitpoint.errors import DataError, SettingsError
 from splitpoint.metrics import Evidence, measured
 from splitpoint.prediction import ClassificationPrediction, Prediction, Reference, RegressionPrediction
 from splitpoint.predictor import Predictor
+from splitpoint.runtime import Runtime
 from splitpoint.verdicts import coverage, probabilities, ranking
-from splitpoint.verdicts.cost import cost_part
 from splitpoint.verdicts.entries import Classes, Numbers, Rows, chosen, classes, joined, numbers, row_parts
 from splitpoint.verdicts.estimates import Share
 from splitpoint.verdicts.identity import identity
@@ -25,6 +25,7 @@ from splitpoint.verdicts.result import Verdict, conclude
 from splitpoint.verdicts.rows import Known, row_part
 from splitpoint.verdicts.separation import flag_part, ood_part
 from splitpoint.verdicts.stream import Seen, seen
+from splitpoint.verdicts.subject import subject_of
 from splitpoint.verdicts.worst import Worst, images_of
 
 
@@ -72,7 +73,7 @@ class Reading:
 
 
 def verdict(
-    uq: Predictor[Any],
+    uq: Predictor[Any] | Runtime,
     test: Data,
     train: Data | None = None,
     ood: Data | None = None,
@@ -88,7 +89,7 @@ def verdict(
     probability of at most 5%.
 
     Args:
-        uq: a fitted predictor of any method, or a loaded one.
+        uq: a fitted predictor of any method, or a loaded one; or an ONNX file that `splitpoint.runtime.load` opened.
         test: with targets, held out from training, fitting and calibration.
         train: the model's training rows with their targets: are test rows among them, were they memorised?
         ood: inputs out of distribution, with or without targets: does the score see them?
@@ -97,13 +98,12 @@ def verdict(
         cost: whether to measure the time of a prediction, which takes some seconds.
         progress: whether to show progress bars.
     """
-    if not isinstance(uq, Predictor):
-        raise SettingsError(f"Expected a fitted predictor, but got {type(uq).__name__}; call fit, or splitpoint.load.")
-    ignored = getattr(uq.method, "ignore_index", None)
+    subject = subject_of(uq)
+    ignored = getattr(subject.method, "ignore_index", None)
 
     def gather(data: Data, what: str, energy: bool = False) -> Gathered:
-        reading = Reading(uq.layout.axis, ignored)
-        return gathered(seen(uq, data, what, targets=True, energy=energy, progress=progress), reading)
+        reading = Reading(subject.layout.axis, ignored)
+        return gathered(seen(subject, data, what, targets=True, energy=energy, progress=progress), reading)
 
     found = gather(test, "test", ood is not None)
     known = {
@@ -111,17 +111,17 @@ def verdict(
     }
     strange = None
     if ood is not None:
-        batches = seen(uq, ood, "ood", targets=False, energy=True, progress=progress)
+        batches = seen(subject, ood, "ood", targets=False, energy=True, progress=progress)
         strange = joined([row_parts(one.prediction, one.energy, None) for one in batches])
-    checks = [of_check(check, "fit") for check in uq.checks]
-    checks.append(of_check(uq.verify(), "since the fit"))
+    checks = [of_check(check, "fit") for check in subject.checks()]
+    checks.append(of_check(subject.verify(), "since the fit"))
     parts = measure(found, known, strange, checks)
     if cost and found.first is not None:
-        parts.insert(-1, cost_part(uq, found.first, _rows(found.first)))
+        parts.insert(-1, subject.cost(found.first, _rows(found.first)))
     rows = {"test": len(found.rows.support)} | {name: len(one.rows.support) for name, one in known.items()}
     rows |= {} if strange is None else {"out-of-distribution": len(strange.support)}
     figures = {"rows": float(rows["test"]), "entries": float(len(found.entries.row)), **_metrics(found)}
-    return conclude(parts, identity(uq, rows, len(found.entries.row)), figures)
+    return conclude(parts, identity(subject.described(), rows, len(found.entries.row)), figures)
 
 
 def gathered(batches: Iterable[Seen], reading: Reading) -> Gathered:

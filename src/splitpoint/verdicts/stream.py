@@ -1,21 +1,19 @@
-"""Data through a predictor, each batch once: what is measured needs no more than what comes out here."""
+"""Data through what is judged, each batch once: what is measured needs no more than what comes out here."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from splitpoint.batches import Batch, Data, labelled, unlabelled
 from splitpoint.errors import DataError
-from splitpoint.posthoc import PostHocPredictor
 from splitpoint.prediction import Prediction
-from splitpoint.predictor import Predictor
 from splitpoint.recording import bar
+from splitpoint.verdicts.subject import Subject
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,28 +35,17 @@ class Seen:
     batch: Batch
 
 
-def seen(uq: Predictor[Any], data: Data, what: str, *, targets: bool, energy: bool, progress: bool) -> Iterator[Seen]:
+def seen(subject: Subject, data: Data, what: str, *, targets: bool, energy: bool, progress: bool) -> Iterator[Seen]:
     """Every batch of `data` with its prediction; `what` names the data for people."""
-    rows = uq.method.rows_per_call
-    batches: Iterable[Batch] = labelled(data, rows) if targets else unlabelled(data, rows, uq.inputs)
+    rows = subject.method.rows_per_call
+    batches: Iterable[Batch] = labelled(data, rows) if targets else unlabelled(data, rows, subject.inputs)
     found = False
     for batch in bar(batches, f"verdict: {what}", progress):
-        moved, found = batch.to(uq.base), True
-        prediction = uq(*moved.args, **moved.kwargs).to("cpu")
-        target = None if batch.target is None else batch.target.cpu()
-        free = _energy(uq, moved) if energy else None
+        moved, prediction, free = subject.answer(batch, energy)
+        found, target = True, None if batch.target is None else batch.target.cpu()
         yield Seen(prediction, target, keys(moved, len(prediction)), free, moved)
     if not found:
         raise DataError(f"Expected {what} rows, but got none; pass at least one.")
-
-
-def _energy(uq: Predictor[Any], batch: Batch) -> Tensor | None:
-    """``-log sum_k exp(logit_k)``, the mean over the positions of a row: one more pass of the base model."""
-    if not isinstance(uq, PostHocPredictor) or uq.tap is None or uq.task.name != "classification":
-        return None
-    output = uq.layout.output(uq.tap(*batch.args, **batch.kwargs).output)
-    score = -uq.task.canonical(output).double().logsumexp(1)
-    return score.flatten(1).mean(1).cpu() if score.dim() > 1 else score.cpu()
 
 
 def keys(batch: Batch, rows: int) -> Tensor:
