@@ -1,6 +1,6 @@
 """What fitting costs: recorded features against re-running the model, a stack against single fits, memory from disk.
 
-    python benchmarks/fit.py [--only cached stack memory]
+    python benchmarks/fit.py [--only cached stack memory checks]
 
 All ratios are of CPU time in one run. The memory figure is the peak of a process of its own that fits on a directory
 cache; it is read from the operating system, and `import torch` alone is part of it.
@@ -15,14 +15,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import splitpoint as sp
 from networks import mlp
+from splitpoint import disk_table
 from splitpoint.bench.architectures import resnet18
 from splitpoint.datasets import cubic
+from splitpoint.disk_table import DiskTable
+from splitpoint.tasks import Rows
 
 ROWS, FEATURES = 2_000_000, 128
 
@@ -101,13 +105,44 @@ def memory() -> None:
     subprocess.run([sys.executable, __file__, "--only", "fit_from_disk"], check=True)
 
 
-PARTS = {"cached": cached, "stack": stack, "memory": memory, "fit_from_disk": fit_from_disk}
+def checks() -> None:
+    """What the checksums of a directory cache and waits for the disk cost."""
+    rows, batch = 500_000, 256
+    columns: Rows = {"features": torch.randn(batch, FEATURES), "residual": torch.randn(batch, 1)}
+    described = {name: (values.shape[1], "float32") for name, values in columns.items()}
+    spent = {}
+    for seconds in (disk_table.SYNC_SECONDS, 0.0):
+        with tempfile.TemporaryDirectory() as folder:
+            disk_table.SYNC_SECONDS, began = seconds, time.perf_counter()
+            written = DiskTable.open(Path(folder), {})
+            written.start({"columns": described})
+            for number in range(rows // batch):
+                written.append(columns, str(number))
+            written.close()
+            spent[seconds] = time.perf_counter() - began
+            started = cpu_seconds()
+            opened = DiskTable.open(Path(folder), {})
+            verified = cpu_seconds() - started
+            opened.position = len(opened.journal)
+            table, started = opened.finish(), cpu_seconds()
+            for part in table.slices():
+                part["features"].sum()
+            read = cpu_seconds() - started
+    usual, every = spent.values()
+    print(
+        f"{rows:,} rows x {FEATURES} features: opening the cache again checks all rows in {verified:.2f} CPU s, one "
+        f"pass over the features takes {read:.2f}; writing it takes {usual:.1f} s, with a wait for the disk after "
+        f"every batch of {batch} {every:.1f} s."
+    )
+
+
+PARTS = {"cached": cached, "stack": stack, "memory": memory, "checks": checks, "fit_from_disk": fit_from_disk}
 
 
 def main() -> None:
     """Print one line for each measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=["cached", "stack", "memory"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=["cached", "stack", "memory", "checks"])
     torch.set_num_threads(1)
     for name in parser.parse_args().only:
         PARTS[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardening_figures import Figure
+from splitpoint import SplitPointWarning
 from splitpoint.baselines import METHODS
 from splitpoint.tasks import TaskName
 
@@ -79,8 +81,8 @@ def _network(outputs: int) -> nn.Module:
 def _tally(name: str, task: TaskName, calls: int) -> Tally:
     """Fit a method, and let threads ask it again and again what was asked before they began."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(96, 3, generator=generator)
-    y = x[:, :1] + 0.3 * torch.randn(96, 1, generator=generator) if task == "regression" else (x[:, 0] > 0).long()
+    x, other = torch.randn(2, 96, 3, generator=generator)
+    y, own = (_targets(rows, task, generator) for rows in (x, other))
     torch.manual_seed(0)
     recipe = METHODS[name]
     known = {field.name for field in fields(recipe.method)}
@@ -90,8 +92,10 @@ def _tally(name: str, task: TaskName, calls: int) -> Tally:
     outputs = 1 if task == "regression" else 2
     model = _network(outputs)
     start: Any = model if recipe.start == "model" else lambda: _network(outputs)
-    held_out = (x.flip(0), y.flip(0)) if task in recipe.held_out else None
-    uq: Any = recipe(**settings).fit(start, (x, y), calibration=held_out, progress=False)
+    held_out = (other, own) if task in recipe.held_out else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SplitPointWarning)  # of networks that nobody trained
+        uq: Any = recipe(**settings).fit(start, (x, y), calibration=held_out, progress=False)
     network = model if recipe.start == "model" else uq.base
     questions = list(torch.randn(16, 5, 3, generator=generator))
     answers = [_tensors(uq(question)) for question in questions]
@@ -129,6 +133,12 @@ def _tally(name: str, task: TaskName, calls: int) -> Tally:
     trainer.join()
     kept = [own for layer in layers for own in layer.kept]
     return Tally(calls // THREADS * THREADS, sum(wrong), len(kept), sum(kept))
+
+
+def _targets(x: Tensor, task: TaskName, generator: torch.Generator) -> Tensor:
+    if task == "regression":
+        return x[:, :1] + 0.3 * torch.randn(len(x), 1, generator=generator)
+    return (x[:, 0] > 0).long()
 
 
 def _tensors(prediction: Any) -> list[Tensor]:

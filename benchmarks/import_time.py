@@ -1,4 +1,4 @@
-"""What `import splitpoint` adds to `import torch`: medians over fresh processes, measured in turns.
+"""What splitpoint adds to `import torch`, and its runtime without torch: medians over fresh processes, in turns.
 
 python benchmarks/import_time.py [--rounds 7]
 """
@@ -23,10 +23,12 @@ def main() -> None:
     """Print one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    pairs = [(seconds("torch"), seconds("splitpoint")) for _ in range(parser.parse_args().rounds)]
-    torch, both = (median(values) for values in zip(*pairs, strict=True))
-    added = median(second - first for first, second in pairs)
-    print(f"import torch {torch:.2f} s, import splitpoint {both:.2f} s (torch included): {added:.2f} s more.")
+    names = ("torch", "splitpoint.regression", "splitpoint.runtime")
+    rounds = [[seconds(name) for name in names] for _ in range(parser.parse_args().rounds)]
+    torch, both, runtime = (median(values) for values in zip(*rounds, strict=True))
+    added = median(second - first for first, second, _ in rounds)
+    print(f"import torch {torch:.2f} s, a method of splitpoint {both:.2f} s (torch included): {added:.2f} s more.")
+    print(f"import splitpoint.runtime {runtime:.2f} s, without torch.")
 
 
 if __name__ == "__main__":

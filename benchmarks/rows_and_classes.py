@@ -23,11 +23,11 @@ import argparse
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -83,12 +83,21 @@ def fit_once(name: str, size: int) -> Cost:
     """Fit in this process."""
     network, data, calibration = problem(name, size)
     method = sp.SplitPointRegressor(0.9) if name.startswith("regression") else sp.SplitPointClassifier()
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before, began = memory("VmRSS"), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sp.SplitPointWarning)
         method.fit(network, data, calibration=calibration, progress=False)
     seconds = time.process_time() - began
-    return Cost(size, seconds, 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+    return Cost(size, seconds, memory("VmHWM") - before)
+
+
+def memory(which: str) -> float:
+    """Bytes of this process now ("VmRSS") or at most so far ("VmHWM").
+
+    The system says so of the program alone; the figures of `resource` begin with those of the process that started it.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(f"{which}:"))
 
 
 def measured(name: str, size: int) -> Cost:

@@ -1,9 +1,6 @@
-"""One file for network and uncertainty, run without PyTorch.
+"""Network and uncertainty in one ONNX file that runs without PyTorch; takes pip install 'splitpoint[onnx]'.
 
 python examples/deploy_onnx.py
-
-Fits both tasks, writes one ONNX file each, runs it in a process that never imports PyTorch, and compares. Needs
-pip install 'splitpoint[onnx]'.
 """
 
 import subprocess
@@ -20,94 +17,42 @@ import splitpoint as sp
 WITHOUT_TORCH = """
 import sys, numpy as np
 from splitpoint.runtime import load
-uq = load(sys.argv[1], threads=1)
-with np.load(sys.argv[2]) as inputs:
-    parts = [uq(inputs[name]) for name in inputs]
-found = {name: np.concatenate([part[name] for part in parts]) for name in uq.fields}
+uq, x = load(sys.argv[1], threads=1), np.load(sys.argv[2])
+parts = [uq(rows) for rows in np.split(x, [1, 8])]
+np.savez(sys.argv[3], **{name: np.concatenate([part[name] for part in parts]) for name in uq.fields})
 assert "torch" not in sys.modules
-np.savez(sys.argv[3], **found)
 """
 
 
-def trained(model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: nn.Module) -> nn.Module:
-    """The network after some steps of training."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for rows in torch.randint(len(x), (80, 64)):
-        optimiser.zero_grad()
-        loss(model(x[rows]), y[rows]).backward()
-        optimiser.step()
-    return model.eval()
-
-
-def numbers(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of a regression with noise that grows with the first input."""
-    x = torch.randn(rows, 6)
-    return x, x.sum(1, keepdim=True).sin() + (0.1 + 0.3 * x[:, :1].abs()) * torch.randn(rows, 1)
-
-
-def bars(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noisy images with a bright row or column, and which of eight it is."""
-    label, x = torch.randint(8, (rows,)), torch.rand(rows, 1, 16, 16)
-    for image, place in zip(x, label.tolist(), strict=True):
-        image[0, 4 * (place % 4)] += 0.7 * (place < 4)
-        image[0, :, 4 * (place % 4)] += 0.7 * (place >= 4)
-    return x, label
-
-
-def mlp() -> nn.Module:
-    """A small network for tables."""
-    return nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
-
-
-def cnn() -> nn.Module:
-    """A small network for images."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in ((1, 32), (32, 64), (64, 128), (128, 256)):
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 8))
-
-
-def deploy(uq: sp.RegressionPredictor | sp.ClassificationPredictor, x: torch.Tensor, folder: Path) -> None:
-    """Export, run elsewhere with one row, a few and many, and compare."""
-    path, inputs, outputs = folder / "uq.onnx", folder / "x.npz", folder / "out.npz"
-    worst = sp.export.onnx(uq, path, x[:4])
-    parts = x.split([1, 7, len(x) - 8])
-    np.savez(inputs, **{f"batch{number}": part.numpy() for number, part in enumerate(parts)})
-    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, path, inputs, outputs], check=True)
-    base = sum(tensor.numel() * tensor.element_size() for tensor in uq.base.state_dict().values())
-    prediction, largest, name_of_largest = uq(x), 0.0, ""
-    with np.load(outputs) as found:
-        for name, own in found.items():
-            wanted = getattr(prediction, name).numpy()
-            if own.dtype.kind != "f":
-                assert np.array_equal(own, wanted), name
-            elif name != "percentile":
-                gap = np.abs(own - wanted).max() / np.abs(wanted).mean()
-                largest, name_of_largest = max((largest, name_of_largest), (float(gap), name))
-        percent = np.abs(found["percentile"] - prediction.percentile.numpy()).max()
-        print(f"{type(uq).__name__}: {len(found.files)} fields of {len(x)} rows in batches of 1, 7 and {len(x) - 8}")
-        print(
-            f"  worst difference when it was written {worst:.1e}, elsewhere {largest:.1e} ({name_of_largest}),", end=""
-        )
-        print(f" percentile {percent:.2f} points; flags and labels are the same")
-    print(f"  file {path.stat().st_size / 1e3:.0f} kB, weights of the network {base / 1e3:.0f} kB")
+def spots(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images with a bright spot, and its size with noise that grows with it."""
+    size, axis = 1 + 5 * torch.rand(rows, 1), torch.linspace(-8, 8, 16)
+    spot = torch.exp(-(axis[:, None].square() + axis.square()) / size[:, :, None].square())
+    return spot[:, None] + 0.1 * torch.rand(rows, 1, 16, 16), size * (1 + 0.1 * torch.randn(rows, 1))
 
 
 def main() -> None:
-    """Regression on a table, classification of images."""
+    """Train, fit, write the file, run it in a process of its own, and compare."""
     torch.manual_seed(0)
-    regression = sp.SplitPointRegressor(confidence_level=(0.5, 0.9))
-    classification = sp.SplitPointClassifier()
+    pairs = ((1, 32), (32, 64), (64, 128), (128, 256))
+    stages = (nn.Sequential(nn.Conv2d(*pair, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)) for pair in pairs)
+    net = nn.Sequential(*stages, nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 1))
+    (x, y), optimiser = spots(1000), torch.optim.Adam(net.parameters(), lr=1e-3)
+    for rows in torch.randint(len(x), (60, 64)):
+        optimiser.zero_grad()
+        nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
+        optimiser.step()
+    uq = sp.SplitPointRegressor(confidence_level=(0.5, 0.9)).fit(net, (x, y), calibration=spots(300), progress=False)
     with tempfile.TemporaryDirectory() as folder:
-        data = numbers(1000)
-        uq = regression.fit(trained(mlp(), *data, nn.MSELoss()), data, calibration=numbers(500), progress=False)
-        deploy(uq.set_threshold(numbers(1000)), numbers(300)[0], Path(folder))
-        data = bars(800)
-        clf = classification.fit(
-            trained(cnn(), *data, nn.CrossEntropyLoss()), data, calibration=bars(300), progress=False
-        )
-        deploy(clf.set_threshold(bars(999)), bars(100)[0], Path(folder))
-    print("no process that made these predictions imported torch")
+        new = spots(200)[0]
+        path, inputs, outputs = (Path(folder) / name for name in ("uq.onnx", "x.npy", "out.npz"))
+        print(f"worst difference when written: {sp.export.onnx(uq.set_threshold(spots(999)), path, new[:4]):.1e}")
+        np.save(inputs, new.numpy())
+        subprocess.run([sys.executable, "-c", WITHOUT_TORCH, path, inputs, outputs], check=True)
+        compared, found = sp.export.Comparison(uq(new), 1e-5), np.load(outputs)
+        print(f"without torch: {max(compared.difference(*field) for field in found.items()):.1e}", end=" ")
+        size = path.stat().st_size / sum(value.nbytes for value in net.state_dict().values())
+        print(f"in {len(found.files)} fields; file {size:.2f} times the weights of the network")
 
 
 if __name__ == "__main__":

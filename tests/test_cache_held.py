@@ -205,7 +205,7 @@ def test_a_full_disk_is_told_and_gone_on_from(tmp_path):
 
 @pytest.mark.parametrize("cache", ["", 3, None])
 def test_a_cache_that_names_no_directory_is_refused(cache):
-    with pytest.raises(SettingsError, match="Expected cache to be 'ram' or the name of a directory, but got"):
+    with pytest.raises(SettingsError, match=r"Expected cache to be .* but got"):
         sp.SplitPointRegressor(cache=cache)
 
 

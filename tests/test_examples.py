@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 KEY_LINES = {
     "classification": "of digits with shuffled pixels",
     "dense_map": "shapes: target (40, 1, 24, 24), lower (40, 1, 24, 24), flagged (40, 1, 24, 24)",
-    "deploy_onnx": "no process that made these predictions imported torch",
+    "deploy_onnx": "without torch: ",
     "depth_map": "pixels inside the 90% interval: 0.9",
     "hugging_face": "features: classifier:input",
     "multi_output": "rows with at least one flagged output",

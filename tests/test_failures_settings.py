@@ -131,4 +131,4 @@ def test_models_of_unequal_shape_in_one_stack(task):
 def test_targets_that_form_no_tensor():
     _, model, x, _ = case("regression")
     batches = [(x, np.array(["a"] * 60))]
-    refused(sp.DataError, lambda: fit(REGRESSOR, model, batches), "targets that form a tensor", "but got")
+    refused(sp.DataError, lambda: fit(REGRESSOR, model, batches), "targets as a tensor", "but got")

@@ -271,7 +271,8 @@ def test_every_architecture_is_fitted_in_one_pass_and_predicts_in_one(case):
     y = torch.randn(target, generator=torch.Generator().manual_seed(4))
     batch = {**kwargs, "labels": y} if kwargs else (*args, y)
     uq = fitted(model, [batch] * 3, output_key=key, positions=8)
-    assert len(calls) == 3 if direct else 3 < len(calls) <= 3 + 8
+    passes = len(calls) - 2  # without those of the fingerprint, which asks twice about made-up rows
+    assert passes == 3 if direct else 3 < passes <= 3 + 8
     calls.clear()
     out = uq(*args, **kwargs)
     assert len(calls) == 1

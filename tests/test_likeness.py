@@ -8,7 +8,7 @@ import torch
 
 from splitpoint.batches import Batch
 from splitpoint.errors import StorageError
-from splitpoint.likeness import ENOUGH, ROWS, Drawn, Likeness
+from splitpoint.likeness import ENOUGH, ROWS, Drawn, Likeness, StrangeError
 
 CPU = torch.device("cpu")
 
@@ -79,6 +79,13 @@ def test_booleans_stay_booleans_and_what_is_no_tensor_stays():
 def test_a_tensor_that_belongs_to_no_row_keeps_its_shape():
     rows, edges = made(like(torch.rand(20, 2), torch.randint(9, (2, 33))))
     assert (rows.shape, edges.shape) == ((ROWS, 2), (2, 33))
+
+
+def test_on_other_devices_no_place_is_drawn_that_may_be_beyond_its_table():
+    for value in (torch.zeros(2, 9, dtype=torch.int64), torch.zeros(4, 3, 2, dtype=torch.int32)):
+        assert Drawn.like(value, 4).low == 0
+        with pytest.raises(StrangeError):
+            Drawn.like(value.to("meta"), 4)
 
 
 def test_numbers_that_are_not_finite_do_not_count():

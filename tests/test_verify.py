@@ -245,6 +245,7 @@ WRAPPERS = {
     "fabric": _FabricModule,
     "own": Around,
     "compiled own": lambda model: compiled(Around(model)),
+    "own of compiled": lambda model: Around(compiled(model)),
     "own of own": lambda model: Around(Around(model)),
 }
 WRAPPED = {"classification": (classification, lambda: Net(3)), "regression": (regression, Net)}

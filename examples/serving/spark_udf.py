@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 from pyspark.ml.functions import predict_batch_udf
 from pyspark.sql import Column
-from pyspark.sql.types import BooleanType, FloatType, StructField, StructType
+from pyspark.sql.types import FloatType, IntegerType, StructField, StructType
 
 FIELDS = StructType(
-    [StructField(name, FloatType()) for name in ("mean", "lower", "upper")] + [StructField("flagged", BooleanType())]
+    [StructField(name, FloatType()) for name in ("mean", "lower", "upper")] + [StructField("flagged", IntegerType())]
 )
 
 
 def uncertain(path: str, features: int) -> Callable[[Column], Column]:
-    """A function of a column of arrays with so many features: mean, bounds at the highest level, and flag.
+    """A function of a column of arrays with so many features: mean, bounds at the highest level, and flag (0 or 1).
 
     Args:
         path: of the ONNX file, on every machine (``SparkContext.addFile`` brings it there).
@@ -28,7 +28,7 @@ def uncertain(path: str, features: int) -> Callable[[Column], Column]:
         def predict(rows: np.ndarray) -> dict[str, np.ndarray]:
             found = uq(rows.astype(np.float32))
             bounds = {"lower": found["lowers"][:, 0, -1], "upper": found["uppers"][:, 0, -1]}
-            return {"mean": found["mean"][:, 0], **bounds, "flagged": found["flagged"][:, 0]}
+            return {"mean": found["mean"][:, 0], **bounds, "flagged": found["flagged"][:, 0].astype(np.int32)}
 
         return predict
 

@@ -196,10 +196,15 @@ def _checked(name: str, value: Tensor | None, output: Tensor) -> Tensor:
             f"Expected layer '{name}' to run and give a floating-point tensor, but it did not; "
             "sp.layers(model, x) lists the layers that do."
         )
-    if value.layout is not torch.strided or value.dim() < 2 or value.shape[0] != output.shape[0]:
+    if value.layout is not torch.strided:
         raise LayerError(
-            f"Expected dense features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
-            f"'{name}', but got {tuple(value.shape)} ({value.layout}); choose another layer with layer=."
+            f"Expected dense features from layer '{name}', but got a tensor of layout {value.layout}; choose another "
+            "layer with layer=."
+        )
+    if value.dim() < 2 or value.shape[0] != output.shape[0]:
+        raise LayerError(
+            f"Expected features of shape (rows, channels, ...) with the output's {len(output)} rows from layer "
+            f"'{name}', but got {tuple(value.shape)}; choose another layer with layer=."
         )
     return value
 

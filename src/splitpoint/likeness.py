@@ -57,6 +57,9 @@ class Drawn:
         if math.prod(shape) > MOST_NUMBERS:
             raise StrangeError
         columns = by_row and value.dim() == 2 and rows >= ENOUGH and value.shape[1] <= WIDEST
+        places = not value.is_floating_point() and value.dtype != torch.bool  # in a table, perhaps
+        if places and value.device.type != "cpu" and not columns and not (by_row and value.dim() == 1):
+            raise StrangeError  # one beyond the end of its table, which on a CUDA device no program survives
         flat = value.detach().cpu().reshape(rows, -1) if columns else value.detach().cpu().reshape(-1, 1)
         if not flat.numel():
             return Drawn(shape, _name(value.dtype), 0, 0)

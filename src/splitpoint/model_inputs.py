@@ -74,12 +74,16 @@ def converted(values: Sequence[Tensor], places: Sequence[int], own: torch.dtype)
     return [value.to(own) if n in places else value for n, value in enumerate(values)]
 
 
+class ForwardError(DataError, RuntimeError):
+    """What the forward of a model raised, in one sentence; the error itself is its cause."""
+
+
 def retold(error: Exception, model: nn.Module) -> None:
     """Say in one sentence what a model's forward raised; the error of the library and a lack of memory stay as such."""
     if isinstance(error, SplitPointError | torch.OutOfMemoryError | MemoryError):
         return
     first = next(iter(str(error).strip().splitlines()), "nothing more")[:200].rstrip(" .;:")
-    raise DataError(
+    raise ForwardError(
         f"Expected inputs that the model takes, but the forward of {type(model).__name__} raised "
         f"{type(error).__name__}: {first}; give it what it is called with elsewhere."
     ) from error

@@ -11,13 +11,17 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from splitpoint.errors import SettingsError
 
+Unbounded = Annotated[float, "infinity too"]
+"""A number that may be infinite."""
+
 _WORDS: dict[Any, tuple[str, str]] = {
+    Unbounded: ("a number", "numbers"),
     bool: ("True or False", "values of True or False"),
     int: ("a whole number", "whole numbers"),
     float: ("a finite number", "finite numbers"),
@@ -73,7 +77,7 @@ def _annotation(kind: type, name: str) -> Any:
     owner = next(own for own in kind.__mro__ if name in inspect.get_annotations(own))
     one = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
     try:
-        return get_type_hints(one, vars(sys.modules[owner.__module__]))[name]
+        return get_type_hints(one, vars(sys.modules[owner.__module__]), include_extras=True)[name]
     except NameError:
         return Any
 
@@ -81,7 +85,7 @@ def _annotation(kind: type, name: str) -> Any:
 def _plain(wanted: Any) -> bool:
     """Whether values can be told to be of this kind by looking at them."""
     origin = get_origin(wanted)
-    if origin is Literal:
+    if origin is Literal or wanted == Unbounded:
         return True
     if origin in (Union, types.UnionType):
         return all(map(_plain, get_args(wanted)))
@@ -93,6 +97,8 @@ def _plain(wanted: Any) -> bool:
 
 def _fitted(given: Any, wanted: Any) -> Any:
     """The value as a plain one of the wanted kind, or `_Other`."""
+    if wanted == Unbounded:
+        return math.inf if isinstance(given, float) and given == math.inf else _fitted(given, float)
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         return next((found for part in get_args(wanted) if (found := _fitted(given, part)) is not _Other), _Other)
@@ -141,7 +147,7 @@ def _words(wanted: Any) -> str:
         return repr(get_args(wanted)[0])
     if get_origin(wanted) is tuple:
         return f"a tuple of {_several(_options(get_args(wanted)[0]))}"
-    kind = get_origin(wanted) or wanted
+    kind = wanted if wanted in _WORDS else get_origin(wanted) or wanted
     return _WORDS[kind][0] if kind in _WORDS else f"a {kind.__name__}"
 
 

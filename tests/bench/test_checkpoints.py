@@ -91,7 +91,7 @@ def test_a_draft_that_was_never_finished_does_no_harm(checkpoint):
 @pytest.mark.parametrize("ending", [".safetensors", ".state.safetensors"])
 def test_a_draft_of_yesterday_goes_away(checkpoint, ending):
     checkpoint.prepare()
-    draft = checkpoint.path.parent / f"{checkpoint.path.stem}{ending}abc.tmp"
+    draft = checkpoint.path.parent / f"{checkpoint.path.stem}{ending}.00000000-1-abc.tmp"
     draft.write_bytes(b"half a fi")
     os.utime(draft, (0, 0))
     checkpoint.prepare()

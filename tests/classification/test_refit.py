@@ -272,10 +272,10 @@ def refused(error, wanted, act):
 
 
 def test_values_that_are_not_there():
-    refused(sp.SettingsError, "('train', 'refit'), but got 'loo'", lambda: sp.SplitPointClassifier(residuals="loo"))
+    refused(sp.SettingsError, "'train' or 'refit', but got 'loo'", lambda: sp.SplitPointClassifier(residuals="loo"))
     refused(
         sp.SettingsError,
-        "('train', 'refit'), but got 'loo'",
+        "'train' or 'refit', but got 'loo'",
         lambda: METHODS["splitpoint"](task="classification", residuals="loo"),
     )
     refused(

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import splitpoint
-from splitpoint.datasets.download import fetch, part_of
+from splitpoint.datasets.download import _Guarded, fetch, part_of
 from splitpoint.errors import DataError
 
 CONTENT = bytes(range(256)) * 2000
@@ -213,3 +214,37 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(server, tmp_path):
     server.pause = 0.0
     assert get(server, tmp_path).read_bytes() == CONTENT
     assert server.asked[-1] == f"bytes={arrived}-"
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Sends every request to the address that the server names."""
+
+    def do_GET(self):
+        self.send_response(302)
+        self.send_header("Location", self.server.target)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/a"])
+def test_a_server_that_sends_elsewhere_is_followed_over_http_alone(target, tmp_path):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        server.target = target
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/a"
+        with pytest.raises(DataError, match=rf"^Expected .*127.*{target}"):
+            fetch(url, tmp_path / "a", progress=False)
+        server.shutdown()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("target", ["http://example.org/a", "HTTP://example.org/a", "file:///etc/passwd"])
+def test_nothing_leads_away_from_https(target):
+    request = urllib.request.Request("https://example.org/a")
+    with pytest.raises(DataError, match=r"to stay with https, but the server sends to .*; nothing was asked for"):
+        _Guarded().redirect_request(request, None, 302, "Found", {}, target)
+    kept = _Guarded().redirect_request(request, None, 302, "Found", {}, "https://example.org/b")
+    assert kept.full_url == "https://example.org/b"

@@ -76,11 +76,13 @@ def checked(uq, path, inputs, *more, names=()):
 
 
 def made_of(name, wanted, prediction):
-    """What a score is a difference of: products for SDS, and beyond the reach of training rows for `epistemic`."""
+    """What a score is a difference of: products for SDS, and for `epistemic` beyond the reach of training rows."""
     regression = isinstance(prediction, sp.RegressionPrediction)
     product = 2 * (prediction.mar_up * prediction.mar_down).numpy() if regression else 0
     if np.array_equal(wanted, prediction.sds.numpy()):
         return product if regression else prediction.mar.sum(1).numpy()
+    if name == "image_epistemic" or (name in ("aleatoric", "total", "support", "epistemic") and not regression):
+        return np.maximum(1 - wanted, 0)  # nats
     if name == "epistemic" and regression:
         leverage = prediction.support.numpy()
         return np.where(wanted > 1.001 * product * (np.sqrt(1 + leverage) - 1), product, 0)

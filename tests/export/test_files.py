@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +105,13 @@ def test_a_file_says_what_it_holds(uq, path):
 def test_every_output_has_a_name_of_its_own(path):
     names = [output.name for output in onnxruntime.InferenceSession(path).get_outputs()]
     assert all(name.startswith("uq_") for name in names)
+
+
+def test_a_file_is_little_more_than_its_weights_and_knows_nothing_of_this_machine(uq, path):
+    """Exporters note for every operator which line of which file it came from."""
+    weights = sum(value.nbytes for value in sp.export.module(uq).state_dict().values())
+    assert path.stat().st_size < weights + 50_000
+    assert str(Path(sp.__file__).parent).encode() not in path.read_bytes()
 
 
 def test_only_the_fields_that_are_asked_for(uq, x, tmp_path):

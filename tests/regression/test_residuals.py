@@ -371,12 +371,12 @@ def test_a_network_without_layers_is_refitted_by_retrain_alone():
 def test_copies_that_diverge_leave_auto_with_its_own_residuals(monkeypatch):
     monkeypatch.setattr(refit, "NetworkTraining", lambda: NetworkTraining(learning_rate=1e20, epochs=4))
     refused(
-        sp.DataError, lambda: choose_one(memoriser(), noisy()), "learn their rows", "5 of 5 did not fall", "retrain="
+        sp.TrainingError, lambda: choose_one(memoriser(), noisy()), "stay finite", "1, 2, 3, 4, 5 of 5", "learning_rate"
     )
     found = choose_one(memoriser(), noisy(), "auto")
     assert found.residual is None
     assert found.checks[0].verdict == "warn"
-    assert "5 of 5 did not fall" in found.checks[0].advice
+    assert "1, 2, 3, 4, 5 of 5 lost its way" in found.checks[0].advice
 
 
 def test_a_network_that_is_worse_on_its_rows_than_copies_on_others():

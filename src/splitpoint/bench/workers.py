@@ -107,7 +107,9 @@ def _results(
         return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads)) as pool:
+    with _undisturbed():
+        begun = ProcessPoolExecutor(jobs, context, _prepare, (os.getpid(), threads))
+    with begun as pool:
         try:
             pending: dict[Future[list[T]], Stacked] = {}
             while sharing.left:
@@ -135,7 +137,7 @@ def _results(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put Ctrl-C off, for processes that begin here too: until they are deaf to it, it would be told by all of them."""
+    """Put Ctrl-C off, for good in workers that begin here: until they are deaf to it, all of them would tell of it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -170,6 +172,7 @@ def _prepare(parent: int, threads: int) -> None:
     torch.set_flush_denormal(True)
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())  # one between processes would be told as left behind if this one is killed
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
 

@@ -33,6 +33,7 @@ from splitpoint.networks.copies import check_retrain
 from splitpoint.networks.refit import Retrain
 from splitpoint.recording import Recording, Source
 from splitpoint.selfcheck import row_checks
+from splitpoint.settings import Unbounded
 from splitpoint.tasks import Classification, ModelOutput, Rows, TaskName
 from splitpoint.training import Member, held_back, train
 
@@ -72,7 +73,7 @@ class SplitPointClassifier(HeadMethod[ClassificationPredictor]):
 
     output: ModelOutput = "logits"
     mars: Literal["simplex", "free"] = "simplex"
-    delta0: float | Literal["cv"] = 0.01
+    delta0: Unbounded | Literal["cv"] = 0.01
     mar_layers: int = 1
     patience: int | None = 10
     decay: bool = False

@@ -15,6 +15,9 @@ Array = np.ndarray[Any, Any]
 PERCENT = 0.1
 """Points by which a percentile may differ: one of its steps where there are as many reference rows as are kept."""
 
+NATS = ("aleatoric", "epistemic", "total", "support")
+"""Scores of classifiers that are made of logarithms of probabilities."""
+
 FAR = float("inf")
 
 
@@ -36,9 +39,11 @@ class Comparison:
         The difference of two numbers is divided by the size of the expected one, or by the mean size in the field where
         that is larger: numbers next to zero have no digits of their own. For the same reason a self-consistency score,
         a difference of products that are nearly equal, is measured by these products, and the epistemic score of a
-        regressor, beyond the reach of the training rows, by the product that leverage adds it to. A percentile may move
-        by one of its steps, 0.1 or ``100 / (n + 1)`` with n < 999 reference rows. Entries on the very threshold, or
-        with two classes as probable as each other, to within the tolerance, may fall on either side.
+        regressor, beyond the reach of the training rows, by the product that leverage adds it to. Entropies, which know
+        probabilities near 1 by their last digits, and sums of surprises have units of their own, nats: where they are
+        below 1 they are measured by 1. A percentile may move by one of its steps, 0.1 or ``100 / (n + 1)`` with
+        n < 999 reference rows. Entries on the very threshold, or with two classes as probable as each other, to within
+        the tolerance, may fall on either side.
         """
         wanted = self.expected[name]
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
@@ -74,6 +79,8 @@ class Comparison:
             product = 2 * self.expected["mar_up"].astype(np.float64) * self.expected["mar_down"]
             growth = (1 + wanted / np.maximum(product, np.finfo(np.float64).tiny)) ** 2
             return np.asarray(wanted + np.where(growth - 1 > 1.001 * self.expected["support"], product, 0))
+        if name == "image_epistemic" or (name in NATS and "probs" in self.expected):
+            return np.asarray(np.maximum(wanted, 1.0))
         return wanted
 
     def _is_sds(self, name: str) -> bool:

@@ -84,6 +84,8 @@ def _convert(traced: ExportedProgram, example: Example, outputs: list[str], fact
                 traced, input_names=list(example.names), output_names=outputs, verbose=False, dynamo=True
             )
             assert found is not None
+            for node in found.model.graph.all_nodes():  # says which line of which file it came from, at length
+                node.metadata_props.clear()
             found.model.metadata_props[FILE_KEY] = json.dumps(facts, default=float)
             found.save(str(path))
             checker.check_model(str(path))
