@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from splitpoint.errors import ShapeError
-from splitpoint.operators import averages
+from splitpoint.operators import averages, evenly
 
 BANDS = 3
 """Parts of a map or sequence that are averaged apart where it is described by one vector."""
@@ -128,7 +128,7 @@ class Layout:
 
     def places(self, output: Tensor) -> Tensor:
         """(A, P) coordinates of the output's positions on its A axes, from -1 at one end to 1 at the other."""
-        axes = [torch.linspace(-1, 1, size, device=output.device) for size in self._positions_of(output)]
+        axes = [evenly(size, output.device) for size in self._positions_of(output)]
         return torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
 
     def _positions_of(self, output: Tensor) -> tuple[int, ...]:

@@ -87,3 +87,15 @@ def softplus(values: Tensor) -> Tensor:
     if not traced():
         return F.softplus(values)
     return values.clamp(min=0.0) + (-values.abs()).exp().log1p()
+
+
+def evenly(size: int, device: torch.device) -> Tensor:
+    """So many numbers from -1 to 1, -1 alone where it is one.
+
+    >>> evenly(3, torch.device("cpu"))
+    tensor([-1.,  0.,  1.])
+    """
+    if not traced():
+        return torch.linspace(-1, 1, size, device=device)
+    place = torch.arange(size, dtype=torch.float32, device=device)
+    return place * (2 / place.amax(0).clamp(min=1.0)) - 1

@@ -137,8 +137,8 @@ def shapes(traced: ExportedProgram) -> list[list[int | str]]:
     found: list[list[int | str]] = []
     for node in traced.graph.nodes:
         if node.op == "placeholder" and node.name in names:
-            own = [size if isinstance(size, int) else str(size) for size in node.meta["val"].shape]
-            found.append(["batch", *own[1:]])
+            own = [str(size) for size in node.meta["val"].shape[1:]]
+            found.append(["batch", *(int(size) if size.isdigit() else size for size in own)])
     return found
 
 
