@@ -89,6 +89,7 @@ def pretending():
     hook = nn.modules.module.register_module_forward_pre_hook(note)
     with pytest.MonkeyPatch.context() as patch, Pretending():
         patch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # which this device has not
+        patch.setattr(torch, "is_autocast_enabled", lambda *_: False)
         patch.setattr(torch, "tensor", made_here)
         try:
             yield entered

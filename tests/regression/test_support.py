@@ -207,7 +207,9 @@ def test_all_that_is_not_support_is_as_with_the_last_layer_alone():
     model, pair, x = network(3, 6, 5, 1), data(), drawn(5, 20, 3)
     ours, last = fit(model, pair)(x), fit(model, pair, sp.SplitPointRegressor(0.9, layer="4:input", **QUICK))(x)
     for name in ("mean", "lowers", "uppers", "aleatoric", "epistemic", "total", "sds", "mar", "mar_up", "mar_down"):
-        assert torch.equal(getattr(ours, name), getattr(last, name)), name
+        one, other = getattr(ours, name), getattr(last, name)
+        scale = (2 * ours.mar_up * ours.mar_down).amax() if name in ("sds", "epistemic") else other.abs().amax()
+        assert (one - other).abs().amax() <= 1e-5 * scale, name  # products of other sizes round otherwise
     assert not torch.equal(ours.support, last.support)
 
 
