@@ -99,13 +99,13 @@ def _tally(name: str, task: TaskName, calls: int) -> Tally:
     network = model if recipe.start == "model" else uq.base
     questions = list(torch.randn(16, 5, 3, generator=generator))
     answers = [_tensors(uq(question)) for question in questions]
-    wrong, done = [0] * THREADS, threading.Event()
+    wrong, done, each = [0] * THREADS, threading.Event(), -(-calls // THREADS)
     layers = [module for module in model.modules() if isinstance(module, Watched)]
     for layer in layers:
         layer.kept.clear()  # what `fit` looked at with gradients
 
     def ask(number: int) -> None:
-        for turn in range(calls // THREADS):
+        for turn in range(each):
             place = (turn * (number + 1)) % len(questions)
             try:
                 pairs = zip(_tensors(uq(questions[place])), answers[place], strict=True)
@@ -132,7 +132,7 @@ def _tally(name: str, task: TaskName, calls: int) -> Tally:
     done.set()
     trainer.join()
     kept = [own for layer in layers for own in layer.kept]
-    return Tally(calls // THREADS * THREADS, sum(wrong), len(kept), sum(kept))
+    return Tally(each * THREADS, sum(wrong), len(kept), sum(kept))
 
 
 def _targets(x: Tensor, task: TaskName, generator: torch.Generator) -> Tensor:
